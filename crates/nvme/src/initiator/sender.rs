@@ -24,8 +24,8 @@ const TURN_BYTES: u32 = 256 << 10;
 const SPENT_BYTES_MAX: usize = 64 << 10;
 
 enum Piece {
-    /// So many bytes of `heads`.
-    Heads(usize),
+    /// So many bytes of `heads`; whether they begin with the head of a PDU, not the digest of one.
+    Heads { len: usize, begin: bool },
     /// Payload of the command in a place.
     Payload { at: u16, offset: u64, len: usize },
     /// Payload that was copied: exposed memory, of which a digest is sent.
@@ -35,14 +35,14 @@ enum Piece {
 impl Piece {
     fn len(&self) -> usize {
         match self {
-            Piece::Heads(len) | Piece::Payload { len, .. } => *len,
+            Piece::Heads { len, .. } | Piece::Payload { len, .. } => *len,
             Piece::Copied { bytes, .. } => bytes.len(),
         }
     }
 
     fn place(&self) -> Option<u16> {
         match self {
-            Piece::Heads(_) => None,
+            Piece::Heads { .. } => None,
             Piece::Payload { at, .. } | Piece::Copied { at, .. } => Some(*at),
         }
     }
@@ -106,7 +106,9 @@ impl Sender {
         let flight = flights.begin(at, command, bytes > 0, now);
         let framing = self.framing;
         let entry = flight.command.entry;
-        self.head(|heads| capsule_cmd(&framing, entry.as_bytes(), bytes, heads));
+        self.head(true, |heads| {
+            capsule_cmd(&framing, entry.as_bytes(), bytes, heads)
+        });
         self.payload(at, flight, 0, bytes)
     }
 
@@ -154,7 +156,7 @@ impl Sender {
                 success: false,
             };
             let framing = self.framing;
-            self.head(|heads| head.encode(PduType::H2CData, &framing, heads));
+            self.head(true, |heads| head.encode(PduType::H2CData, &framing, heads));
             self.payload(asked.at, flight, asked.offset, bytes)?;
             asked.offset += bytes;
             asked.left -= bytes;
@@ -167,14 +169,14 @@ impl Sender {
         Ok(self.queue_bytes > 0)
     }
 
-    fn head(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    fn head(&mut self, begin: bool, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.heads.len();
         write(&mut self.heads);
         let len = self.heads.len() - before;
         self.queue_bytes += len;
         match self.queue.back_mut() {
-            Some(Piece::Heads(bytes)) => *bytes += len,
-            _ => self.queue.push_back(Piece::Heads(len)),
+            Some(Piece::Heads { len: before, .. }) => *before += len,
+            _ => self.queue.push_back(Piece::Heads { len, begin }),
         }
     }
 
@@ -203,7 +205,7 @@ impl Sender {
             Piece::Payload { at, offset, len }
         };
         self.queue.push_back(piece);
-        self.head(|heads| heads.extend_from_slice(&digest.field()));
+        self.head(false, |heads| heads.extend_from_slice(&digest.field()));
         Ok(())
     }
 
@@ -242,7 +244,7 @@ impl Sender {
         for piece in &self.queue {
             let len = piece.len() - skip;
             let added = match piece {
-                Piece::Heads(_) => {
+                Piece::Heads { .. } => {
                     let bytes = &self.heads[heads..heads + len];
                     heads += len;
                     parts.bytes(bytes)
@@ -270,7 +272,7 @@ impl Sender {
         let mut bytes = bytes;
         while let Some(first) = self.queue.front() {
             let step = bytes.min(first.len() - self.sent);
-            if let Piece::Heads(_) = first {
+            if let Piece::Heads { .. } = first {
                 self.heads_sent += step;
             }
             bytes -= step;
@@ -301,7 +303,12 @@ impl Sender {
 
     /// Says in one last call why the connection ends, unless it is amid a PDU.
     pub(super) fn terminate(&mut self, fault: Fault, offending: &[u8], socket: &Socket) {
-        if self.sent > 0 {
+        let owes = match self.queue.front() {
+            Some(Piece::Heads { begin, .. }) => !begin,
+            Some(Piece::Payload { .. } | Piece::Copied { .. }) => true,
+            None => false,
+        };
+        if owes || self.sent > 0 {
             return;
         }
         let mut last = Vec::new();
@@ -324,4 +331,73 @@ fn copied(source: &Source, offset: u64, len: usize, digest: &mut Crc32c) -> io::
 
 fn gone() -> io::Error {
     io::Error::other("memory that is to be sent is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use bytes::Bytes;
+    use forebay_io::socket::PLACES_MAX;
+    use forebay_proto::nvme::SubmissionQueueEntry;
+    use forebay_proto::nvme_tcp::{FatalErrorStatus, ICReq, ICResp};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    fn write(bufs: usize) -> Command {
+        let bufs = vec![Bytes::from_static(b"payload").into(); bufs];
+        Command {
+            entry: SubmissionQueueEntry::new(1, 0, 1),
+            data: Data::Out(Source::Bufs(bufs)),
+            repeats: 0,
+            was_sent: false,
+            patience: None,
+            endless: false,
+            preparing: false,
+            value_behind: None,
+        }
+    }
+
+    /// One call to the socket takes so many places that its last one is the head of a PDU: what follows is owed.
+    #[tokio::test]
+    async fn why_a_connection_ends_is_said_between_pdus_alone() {
+        const TERM_BYTES: usize = 24;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let socket = Socket::from(near.unwrap());
+        let (mut peer, _) = listener.accept().unwrap();
+        let request = ICReq {
+            hpda: 0,
+            digests: Default::default(),
+            r2ts_max: 1,
+        };
+        let response = ICResp {
+            cpda: 0,
+            digests: request.digests,
+            h2c_data_bytes_max: 1 << 20,
+        };
+        let agreed = Agreed::new(&request, &response).unwrap();
+        let mut sender = Sender::new(&agreed, 4096);
+        let mut flights = Flights::new(PLACES_MAX);
+        for at in 0..PLACES_MAX as u16 {
+            let write = write(if at == 0 { 2 } else { 1 });
+            let laid_out = sender.command(at, write, &mut flights, Instant::now());
+            laid_out.unwrap();
+        }
+        let all = sender.queue_bytes;
+        let fault = Fault::of(FatalErrorStatus::PduSequenceError);
+        assert!(sender.flush(&socket, &mut flights).unwrap().is_some());
+        assert!((1..all).contains(&sender.queue_bytes));
+        sender.terminate(fault, &[], &socket);
+        while sender.queue_bytes > 0 {
+            assert!(sender.flush(&socket, &mut flights).unwrap().is_some());
+        }
+        sender.terminate(fault, &[], &socket);
+        drop(socket);
+        let mut came = Vec::new();
+        peer.read_to_end(&mut came).unwrap();
+        assert_eq!(came.len(), all + TERM_BYTES);
+        assert_eq!(came[all], PduType::H2CTermReq as u8);
+    }
 }
