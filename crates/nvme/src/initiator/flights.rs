@@ -22,6 +22,8 @@ pub(super) struct Flight {
     begun: Instant,
     /// Of payload to the controller: how much it has, or has asked for.
     pub(super) asked: u32,
+    /// Not all of what it asked for last is laid out.
+    pub(super) owed: bool,
     /// Of payload to the host: what may still come.
     pub(super) transfer: Option<Transfer>,
     /// The last of it has come.
@@ -85,6 +87,7 @@ impl Flights {
             number: self.number,
             begun: now,
             asked: if in_capsule { bytes } else { 0 },
+            owed: false,
             transfer,
             last: false,
             damaged: false,

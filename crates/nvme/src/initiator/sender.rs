@@ -8,7 +8,7 @@ use std::time::Instant;
 use forebay_io::socket::{Gather, Parts};
 use forebay_mem::{CopySite, count_copy};
 use forebay_proto::nvme_tcp::{
-    Agreed, Crc32c, Data as DataPdu, Fault, Framing, PduType, R2T, capsule_cmd,
+    Agreed, Crc32c, Data as DataPdu, FatalErrorStatus, Fault, Framing, PduType, R2T, capsule_cmd,
 };
 
 use super::data::{Data, Source};
@@ -119,6 +119,11 @@ impl Sender {
             Data::None | Data::In(_) => 0,
         };
         request.check(flight.asked, bytes)?;
+        // We said in ICReq that there is one at a time (MAXR2T).
+        if flight.owed {
+            return Err(Fault::of(FatalErrorStatus::DataTransferLimitExceeded));
+        }
+        flight.owed = true;
         flight.asked += request.bytes;
         // What is laid out keeps the memory, and so does what will be.
         flight.pieces += 1;
@@ -161,6 +166,7 @@ impl Sender {
             asked.offset += bytes;
             asked.left -= bytes;
             if asked.left == 0 {
+                flight.owed = false;
                 flight.pieces -= 1;
             } else {
                 self.asked.push_back(asked);
@@ -340,7 +346,7 @@ mod tests {
     use bytes::Bytes;
     use forebay_io::socket::PLACES_MAX;
     use forebay_proto::nvme::SubmissionQueueEntry;
-    use forebay_proto::nvme_tcp::{FatalErrorStatus, ICReq, ICResp};
+    use forebay_proto::nvme_tcp::{ICReq, ICResp};
     use tokio::net::TcpStream;
 
     use super::*;

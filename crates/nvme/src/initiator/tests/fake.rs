@@ -16,7 +16,8 @@ use forebay_proto::nvme::{
     SubmissionQueueEntry,
 };
 use forebay_proto::nvme_tcp::{
-    Agreed, Crc32c, Data, Event, ICResp, Inbound, PduType, Progress, R2T, Transfer, capsule_resp,
+    Agreed, Crc32c, Data, Event, ICResp, Inbound, PduType, Progress, R2T, TermReq, Transfer,
+    capsule_resp,
 };
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -124,6 +125,8 @@ pub struct Kept {
     pub epoch: tokio::sync::watch::Sender<u64>,
     /// Connections of each epoch.
     living: tokio::sync::watch::Sender<BTreeMap<u64, usize>>,
+    /// Why the host has ended a connection, the last time that it said so.
+    pub terminated: tokio::sync::watch::Sender<Option<TermReq>>,
     /// Raises an event when it changes.
     pub events: tokio::sync::watch::Sender<u32>,
     manner: Mutex<Manner>,
@@ -151,6 +154,7 @@ impl Fake {
                 keep_alives: AtomicUsize::new(0),
                 epoch: tokio::sync::watch::Sender::new(0),
                 living: tokio::sync::watch::Sender::default(),
+                terminated: tokio::sync::watch::Sender::default(),
                 events: tokio::sync::watch::Sender::new(0),
                 manner: Mutex::new(manner.clone()),
             })
@@ -346,6 +350,10 @@ async fn serve(mut stream: TcpStream, kept: Arc<Kept>) -> Option<()> {
                 }
             }
             Event::Data(head) => connection.data(&head, &data),
+            Event::Terminate(why) => {
+                connection.kept.terminated.send_replace(Some(why));
+                return None;
+            }
             _ => return None,
         }
     }

@@ -212,6 +212,32 @@ async fn wrong_requests_for_data_end_the_connection() {
     }
 }
 
+/// It said that it takes one at a time: each is more to keep.
+#[tokio::test]
+async fn requests_for_data_that_come_together_end_the_connection() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let seen = writes.clone();
+    let manner = Manner::default().conduct(move |entry| {
+        if entry.opcode() == nvm::WRITE && seen.fetch_add(1, SeqCst) == 0 {
+            let cid = entry.cid();
+            Answer::Raw([r2t(cid, 0, 512), r2t(cid, 512, 512)].concat())
+        } else {
+            Answer::Proper
+        }
+    });
+    let (fake, namespace) = blocks(manner, options()).await;
+    namespace.write(0, source(&[3; 8192]), false).await.unwrap();
+    assert_eq!(writes.load(SeqCst), 2);
+    let mut told = fake.shared.terminated.subscribe();
+    let told = told.wait_for(Option::is_some);
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await;
+    let why = told.expect("a reason").unwrap().unwrap();
+    assert_eq!(
+        why.known(),
+        Some(FatalErrorStatus::DataTransferLimitExceeded)
+    );
+}
+
 #[tokio::test]
 async fn damaged_data_is_asked_for_again_and_not_for_ever() {
     let digests = Options {
