@@ -1,5 +1,7 @@
 //! Who may come, and what they see.
 
+use std::collections::BTreeSet;
+
 use forebay_nvme::target::{Change, Host, Viewer};
 use forebay_proto::nvme::auth::Secret;
 use forebay_proto::nvme::discovery::{DiscoveryEntry, SecureChannel, SubsystemType};
@@ -69,8 +71,7 @@ async fn controllers_are_numbered_and_bounded() {
     for _ in 4..16 {
         sessions.push(fixture.target.attach(Viewer::Everything).unwrap());
     }
-    let mut numbers: Vec<_> = sessions.iter().map(|session| session.cntlid()).collect();
-    numbers.dedup();
+    let numbers: BTreeSet<_> = sessions.iter().map(|session| session.cntlid()).collect();
     assert_eq!(numbers.len(), 16);
     assert_eq!(connects("nqn.their-host").unwrap_err(), busy);
     drop(sessions.pop());

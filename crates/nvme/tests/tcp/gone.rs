@@ -170,6 +170,7 @@ fn a_host_that_reads_nothing_holds_little() {
     let (_admin, mut io) = world.host(options);
     let value = bytes(1 << 20, 3);
     assert_eq!(io.store("value", &value), Status::SUCCESS);
+    let before = world.held();
     for _ in 0..127 {
         let command = KvCommand::Retrieve {
             key: key("value"),
@@ -182,6 +183,8 @@ fn a_host_that_reads_nothing_holds_little() {
     for _ in 0..10 {
         assert!(other.retrieve("value", 1 << 20).unwrap().1 == value);
     }
+    let held = world.held() - before;
+    assert!(held <= 8 << 20, "{held}");
     // And then it reads after all.
     for _ in 0..127 {
         let (mut bytes, mut done) = (0, false);
