@@ -203,40 +203,70 @@ impl Remote {
         Ok(())
     }
 
-    /// Reads the blocks that hold this, changes them and writes them.
+    /// Writes what is not whole blocks, one command's after the other.
     async fn write_odd(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let _edges = self.edges.lock().await;
         let mut done = 0;
         while done < from.len() {
             let at = offset + done as u64;
             let len = self.bounceable(at, from.len() - done);
-            let (skip, before) = self.bounced(at, len).await?;
-            let mut buf = self.pool.take(before.len()).await;
-            buf.set_len(before.len());
-            buf.copy_from_slice(&before);
-            drop(before);
-            buf[skip..skip + len].copy_from_slice(&from[done..done + len]);
-            self.write_blocks(self.block(at), buf.freeze()).await?;
+            self.write_part(at, &from[done..done + len]).await?;
+            self.relieve().await?;
             done += len;
         }
         Ok(())
     }
 
+    /// Reads the blocks that hold this, changes them and writes them.
+    async fn write_part(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let block = self.block(offset);
+        let skip = (offset % self.block_bytes as u64) as usize;
+        let covered = (skip + from.len()).next_multiple_of(self.block_bytes);
+        loop {
+            let sink = Sink::Buf(self.pool.take(covered).await, covered);
+            let shared = self.gate.read().await;
+            let (read, sink) = self.namespace.read_with_patience(block, sink, None).await;
+            let association = read?.association;
+            let Sink::Buf(mut buf, _) = sink else {
+                return Err(io::Error::other("the memory of a read is gone"));
+            };
+            if self.unsynced.lock().are_of(association) {
+                buf[skip..skip + from.len()].copy_from_slice(from);
+                return self.write_shared(block, buf.freeze()).await;
+            }
+            // What was read may lack what the target has forgotten.
+            drop((shared, buf));
+            let last = self.unsynced.lock().number;
+            self.write_again(last, association).await?;
+        }
+    }
+
     async fn write_blocks(&self, block: u64, from: Buf) -> io::Result<()> {
         {
             let _shared = self.gate.read().await;
-            let mut done = 0;
-            while done < from.len() {
-                let len = (from.len() - done).min(self.step());
-                let part = from.slice(done..done + len);
-                let at = block + self.block(done as u64);
-                let association = self.write_once(at, part.clone()).await?;
-                if self.namespace.is_volatile() {
-                    self.unsynced.lock().add(association, at, part);
-                }
-                done += len;
-            }
+            self.write_shared(block, from).await?;
         }
+        self.relieve().await
+    }
+
+    /// Writes whole blocks, for whoever shares the gate.
+    async fn write_shared(&self, block: u64, from: Buf) -> io::Result<()> {
+        let mut done = 0;
+        while done < from.len() {
+            let len = (from.len() - done).min(self.step());
+            let part = from.slice(done..done + len);
+            let at = block + self.block(done as u64);
+            let association = self.write_once(at, part.clone()).await?;
+            if self.namespace.is_volatile() {
+                self.unsynced.lock().add(association, at, part);
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Syncs when there is much that is not.
+    async fn relieve(&self) -> io::Result<()> {
         if self.unsynced.lock().bytes > UNSYNCED_BYTES_MAX {
             let _relieving = self.relieving.lock().await;
             // Others may have done it meanwhile.

@@ -55,6 +55,12 @@ impl Unsynced {
         true
     }
 
+    /// Whether all writes were by this association: then it reads what they wrote.
+    pub(super) fn are_of(&self, association: u64) -> bool {
+        let mut writes = self.writes.iter();
+        writes.all(|write| write.association == association)
+    }
+
     /// The first write up to `last` that was by another association.
     pub(super) fn stale(&self, last: u64, association: u64) -> Option<Again> {
         let covered = |write: &&Written| write.number <= last;

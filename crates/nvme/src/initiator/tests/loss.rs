@@ -465,6 +465,33 @@ async fn a_sync_brings_back_what_a_target_forgot() {
     assert_eq!(seen, [3, 7, 4, 6, 8]);
 }
 
+/// What is changed in part is what was written, not what the target has left of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_a_target_forgot_is_whole_when_a_part_of_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let volatile = Manner {
+        volatile: true,
+        ..Manner::default()
+    };
+    let fake = Fake::start(volatile.clone()).await;
+    let disk = disk(&fake, directory.path(), options()).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(4 << 20);
+    file.write_at(0, buf(&pool, &[1; BLOCK_BYTES]).await)
+        .await
+        .unwrap();
+    let address = fake.address;
+    let kept = fake.stop().await;
+    let fake = Fake::start_at(address, volatile, Some(kept)).await;
+    file.write_at(100, buf(&pool, &[2; 10]).await)
+        .await
+        .unwrap();
+    tokio::task::block_in_place(|| file.sync_data()).unwrap();
+    let mut whole = [1; BLOCK_BYTES];
+    whole[100..110].fill(2);
+    assert_eq!(fake.shared.stable.lock()[..BLOCK_BYTES], whole);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_a_disk_fail_and_writes_wait_while_the_target_is_away() {
     let directory = tempfile::tempdir().unwrap();
