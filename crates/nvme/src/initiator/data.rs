@@ -72,6 +72,15 @@ impl Data {
         }
     }
 
+    /// Whether it is in memory that others may change, or take away.
+    pub(super) fn is_exposed(&self) -> bool {
+        match self {
+            Data::None => false,
+            Data::Out(source) => source.is_exposed(),
+            Data::In(sink) => matches!(sink, Sink::Region(..)),
+        }
+    }
+
     /// The registered memory that all of it lies in, and where.
     pub(super) fn memory(&self) -> Option<(&Arc<Region>, usize)> {
         match self {

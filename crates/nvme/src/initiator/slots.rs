@@ -26,7 +26,8 @@ pub(super) const TOO_SLOW: &str = "a command was not completed in time";
 /// How often commands whose patience may be at its end are looked at while there is no connection.
 pub(super) const SWEEP: Duration = Duration::from_millis(100);
 
-/// How many connections a command that may be repeated outlives: one that is itself what ends them would end them for ever.
+/// How many connections a command that may be repeated outlives: one that is itself what ends them would end them for ever. Those that
+/// wait for ever, and whose memory nobody takes away, outlive any number.
 pub(super) const REPEATS: u8 = 8;
 
 /// One command, before it has an identifier and a data pointer.
@@ -299,7 +300,9 @@ impl Slots {
         let (mut back, mut lost) = (Vec::new(), Vec::new());
         for (at, mut command) in under_way {
             if command.repeats > 0 {
-                command.repeats -= 1;
+                if command.may_be_why() {
+                    command.repeats -= 1;
+                }
                 command.was_sent = true;
                 if let Data::In(sink) = &mut command.data {
                     sink.restart();
@@ -442,6 +445,12 @@ impl Command {
     /// Whether it may still wait for a connection.
     fn is_patient(&self, now: Instant) -> bool {
         self.patience.is_none_or(|end| end > now)
+    }
+
+    /// Whether it may be what ends its connections, and has an end itself: one whose memory is its own and that waits for ever is sent
+    /// as often as it takes.
+    fn may_be_why(&self) -> bool {
+        self.patience.is_some() || self.data.is_exposed()
     }
 
     /// What it ends with when it is given up: what a controller had, and did not only read, may have taken place.

@@ -554,6 +554,31 @@ async fn reads_of_a_disk_fail_behind_writes_that_wait() {
     assert_eq!(fake.shared.blocks.lock()[..8 * 4096], [2; 8 * 4096]);
 }
 
+/// Whoever writes a journal could not go on after a failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_and_syncs_of_a_disk_outlive_any_number_of_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    for opcode in [nvm::WRITE, nvm::FLUSH, nvm::READ] {
+        let lost = Arc::new(AtomicUsize::new(0));
+        let count = lost.clone();
+        let manner = Manner::default().conduct(move |entry| {
+            if entry.opcode() == opcode && count.fetch_add(1, SeqCst) < 20 {
+                return Answer::Close;
+            }
+            Answer::Proper
+        });
+        let fake = Fake::start(manner).await;
+        let disk = disk(&fake, directory.path(), options()).await;
+        let file = disk.open("data", READ_WRITE).unwrap();
+        let pool = Pool::new(4 << 20);
+        // A part of a block is read first.
+        file.write_at(0, buf(&pool, &[1; 10]).await).await.unwrap();
+        tokio::task::block_in_place(|| file.sync_data()).unwrap();
+        assert!(lost.load(SeqCst) > 20);
+        assert_eq!(fake.shared.stable.lock()[..10], [1; 10]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_synced_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
