@@ -1,5 +1,6 @@
 //! The host against a target in this process that does as it is told, right or wrong.
 
+mod disk;
 mod fake;
 mod hostile;
 mod loss;
