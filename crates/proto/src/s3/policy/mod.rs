@@ -81,12 +81,19 @@ impl Choice {
             Choice::In(list) | Choice::NotIn(list) => list,
         }
     }
+
+    fn in_lower_case(mut self) -> Choice {
+        let (Choice::In(list) | Choice::NotIn(list)) = &mut self;
+        list.iter_mut().for_each(|text| text.make_ascii_lowercase());
+        self
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Statement {
     allows: bool,
     principals: Choice,
+    /// In lower case: their case does not count.
     actions: Choice,
     resources: Choice,
     conditions: Vec<Condition>,
@@ -149,10 +156,11 @@ impl Policy {
     #[must_use]
     pub fn evaluate(&self, access: &Access<'_>) -> Decision {
         let mut decision = Decision::Neutral;
+        let action = access.action.to_ascii_lowercase();
         let covering = self
             .statements
             .iter()
-            .filter(|statement| statement.covers(access));
+            .filter(|statement| statement.covers(access, &action));
         for statement in covering {
             let mut conditions = statement.conditions.iter();
             let mut asked = conditions
@@ -174,9 +182,10 @@ impl Policy {
     /// Whether a statement allows this to somebody for some resource under some conditions.
     #[must_use]
     pub fn may_allow(&self, principal: Option<Principal<'_>>, action: &str) -> bool {
+        let action = action.to_ascii_lowercase();
         self.statements
             .iter()
-            .any(|statement| statement.allows && statement.concerns(principal, action))
+            .any(|statement| statement.allows && statement.concerns(principal, &action))
     }
 
     /// Whether the policy gives something to everyone (`GetBucketPolicyStatus`).
@@ -287,7 +296,7 @@ impl Statement {
         let statement = Statement {
             allows: allows.ok_or_else(|| missing("Effect"))?,
             principals: who.ok_or_else(|| missing("Principal"))?,
-            actions: what.ok_or_else(|| missing("Action"))?,
+            actions: what.ok_or_else(|| missing("Action"))?.in_lower_case(),
             resources: which.ok_or_else(|| missing("Resource"))?,
             conditions,
         };
@@ -300,10 +309,7 @@ impl Statement {
             return Err(malformed("Allow with NotPrincipal is not allowed"));
         }
         for action in self.actions.list() {
-            let known = action == "*"
-                || action
-                    .get(..3)
-                    .is_some_and(|service| service.eq_ignore_ascii_case("s3:"));
+            let known = action == "*" || action.starts_with("s3:");
             if !known {
                 return Err(malformed("Policy has invalid action"));
             }
@@ -320,16 +326,17 @@ impl Statement {
         Ok(())
     }
 
+    /// `action`: in lower case.
     fn concerns(&self, principal: Option<Principal<'_>>, action: &str) -> bool {
         self.principals.meets(|pattern| names(pattern, principal))
             && self
                 .actions
-                .meets(|pattern| pattern::matches_ignoring_case(pattern, action))
+                .meets(|pattern| pattern::matches(pattern, action))
     }
 
-    /// Whether it is about this, if its conditions hold.
-    fn covers(&self, access: &Access<'_>) -> bool {
-        self.concerns(access.principal, access.action)
+    /// Whether it is about this, if its conditions hold. `action`: in lower case.
+    fn covers(&self, access: &Access<'_>, action: &str) -> bool {
+        self.concerns(access.principal, action)
             && self.resources.meets(|pattern| {
                 pattern
                     .strip_prefix(ARN)
