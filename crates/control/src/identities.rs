@@ -262,10 +262,12 @@ impl<S: Store> Identities<S> {
         }
         self.remove_hosts_of(name).await?;
         self.forbid_modules_of(name).await?;
-        self.store.set_tenant_quota(name, Quota::default()).await?;
         // A request that was under way when the keys went may have made one since. Its owner stays, or the next tenant of
         // this name would inherit it.
         self.owns_nothing(name)?;
+        if self.store.tenant_quota(name) != Quota::default() {
+            self.store.set_tenant_quota(name, Quota::default()).await?;
+        }
         self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
         Ok(())

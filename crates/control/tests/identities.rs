@@ -310,6 +310,11 @@ async fn a_tenant_that_makes_a_namespace_while_it_is_removed_stays() {
     deletes.0.lock().push_back(Delete::Makes("late"));
     let refused = identities.remove_tenant("a").await.unwrap_err();
     assert_eq!(refused.kind, Kind::NotEmpty);
+    assert_eq!(
+        store.tenant_quota("a").bytes,
+        Some(1000),
+        "it stays bounded"
+    );
     for identities in [identities.tenants(), open(&store).await.tenants()] {
         assert_eq!(identities.len(), 1);
     }

@@ -320,17 +320,24 @@ impl Core {
     /// See [`forebay_store::Store::set_tenant_quota`].
     pub async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
         check_name(tenant)?;
-        let mut encoded = writer();
-        write_quota(&mut encoded, quota);
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
-        op.omap_set([(&key_of(TENANT, tenant)[..], &encoded.0[..])]);
+        let key = key_of(TENANT, tenant);
+        match quota == Quota::default() {
+            // What says nothing is not kept.
+            true => op.omap_remove([&key[..]]),
+            false => {
+                let mut encoded = writer();
+                write_quota(&mut encoded, quota);
+                op.omap_set([(&key[..], &encoded.0[..])])
+            }
+        };
         let done = self
             .access
             .write(&self.registry, NAMESPACES, op, None, 0)
             .await;
         done.map_err(|errno| unwritten(errno, "the tenant"))?;
-        self.registry_changed(|now| now.tenants.get(tenant) == Some(&quota))
-            .await
+        let known = |now: &Snapshot| now.tenants.get(tenant).copied().unwrap_or_default();
+        self.registry_changed(|now| known(now) == quota).await
     }
 
     /// See [`forebay_store::Store::delete_namespace`]. Removing the journal is what decides: no change can begin afterwards, because it

@@ -126,7 +126,11 @@ impl<D: Disk> Decider<D> {
     pub(super) fn tenant_quota(&mut self, tenant: String, quota: Quota) {
         let mut draft = Draft::default();
         let key = Bytes::copy_from_slice(tenant.as_bytes());
-        draft.record.put(Table::Tenant, key, encode_quota(quota));
+        match quota == Quota::default() {
+            // A row that says nothing is none.
+            true => draft.record.remove(Table::Tenant, key),
+            false => draft.record.put(Table::Tenant, key, encode_quota(quota)),
+        }
         self.batch.take(draft, Durability::Sync);
         self.batch.settled.push(Settled::TenantQuota(tenant, quota));
     }
