@@ -52,6 +52,8 @@ const GOING_SMALL_LARGE: [usize; 3] = [3, 4, 5];
 pub struct Config {
     /// Bytes from the bucket arrive in buffers of it.
     pub pool: Pool,
+    /// Bytes of it, of which values on their way hold no more than a part.
+    pub buffer_bytes: usize,
     /// Milliseconds since 1970.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Where values come back when nobody waits.
@@ -142,7 +144,7 @@ impl<S: Store> Mover<S> {
         }
         // The rest is for who uses the store meanwhile.
         let [going, small, large] =
-            GOING_SMALL_LARGE.map(|parts| Buffers::part(&config.pool, parts));
+            GOING_SMALL_LARGE.map(|parts| Buffers::part(config.buffer_bytes, parts));
         Mover {
             hot,
             bucket,
@@ -310,7 +312,7 @@ impl<S: Store> Mover<S> {
             return told.clone();
         }
         let turns = self.turns(meta.size);
-        let turn = turns.free.clone().try_acquire_owned().ok();
+        let turn = turns.now(meta.size);
         if turn.is_none() {
             turns.waiting.fetch_add(1, Relaxed);
         }
@@ -326,7 +328,7 @@ impl<S: Store> Mover<S> {
             let _listed = Listed(&mover.recalls, away);
             let _turn = match turn {
                 Some(turn) => Some(turn),
-                None => mover.turns(meta.size).next().await,
+                None => mover.turns(meta.size).next(meta.size).await,
             };
             tell.send_replace(Recalling::Begun);
             let address = Address::object(&namespace, &key);
@@ -342,7 +344,6 @@ impl<S: Store> Mover<S> {
     }
 
     async fn carry_back(&self, address: Address<'_>, meta: &Meta, away: Away) -> Outcome {
-        let _room = self.turns(meta.size).buffers.for_value(meta.size).await;
         let _pin = self.pins.pin(away);
         let begun = self.hot.take_back(address, Some(meta.version), away);
         let mut upload = begun.await.map_err(Failed::near)?;
@@ -412,10 +413,16 @@ impl<S: Store> Mover<S> {
 /// Turns of recalls.
 struct Turns {
     free: Arc<Semaphore>,
+    /// What those hold that have one.
+    buffers: Buffers,
     /// Recalls that have yet to get one.
     waiting: AtomicUsize,
-    /// Of those that have one.
-    buffers: Buffers,
+}
+
+/// A turn, and the room that it takes.
+struct Turn {
+    _turn: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
 }
 
 impl Turns {
@@ -427,12 +434,24 @@ impl Turns {
         }
     }
 
-    /// A turn for one that counts as waiting.
-    async fn next(&self) -> Option<OwnedSemaphorePermit> {
+    /// A turn for a value of this size, if there is one.
+    fn now(&self, size: u64) -> Option<Turn> {
+        Some(Turn {
+            _turn: self.free.clone().try_acquire_owned().ok()?,
+            _room: self.buffers.try_for_value(size)?,
+        })
+    }
+
+    /// The same for one that counts as waiting.
+    async fn next(&self, size: u64) -> Option<Turn> {
         // Never closed.
         let turn = self.free.clone().acquire_owned().await.ok();
+        let room = self.buffers.for_value(size).await;
         self.waiting.fetch_sub(1, Relaxed);
-        turn
+        Some(Turn {
+            _turn: turn?,
+            _room: room?,
+        })
     }
 }
 

@@ -42,6 +42,7 @@ async fn values_do_not_wait_for_each_others_buffers() {
         runtime: Handle::current(),
         reads: None,
         shared: None,
+        buffer_bytes: POOL_BYTES,
         grace_ms: 0,
     };
     let bucket = Bucket::new(Arc::new(Far::default()), HOME);

@@ -56,6 +56,7 @@ pub fn one_of<S: Store>(
         runtime: Handle::current(),
         reads: None,
         shared: shared.map(str::to_owned),
+        buffer_bytes: 64 << 20,
         grace_ms: 0,
     };
     Cold::new(hot, Bucket::new(objects, HOME), config)

@@ -20,12 +20,13 @@ use self::metrics::ColdMetrics;
 use super::UnixClock;
 use super::args::ServeArgs;
 use super::leaf::Leaf;
+use super::limits;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// A copy in the bucket is nobody's when nothing referred to it for so long: a day.
 const GRACE_MS: u64 = 24 * 3600 * 1000;
 /// Buffers that one large value on its way holds leave room for others then.
-const POOL_BYTES_MIN: usize = 64 << 20;
+const BUFFER_BYTES_MIN: usize = 64 << 20;
 /// How long the far side may take to delete the copies of what ended last: a part of the time that closing has.
 const LAST_TIDY: Duration = Duration::from_secs(1);
 /// The file of DIR that keeps when values were read last.
@@ -64,7 +65,8 @@ impl ColdSide {
             });
         };
         let wrong = |message: String| Failure::new(Exit::Usage, format!("--cold: {message}"));
-        if pool.usage().limit < POOL_BYTES_MIN {
+        let buffer_bytes = usize::try_from(limits::pool_bytes(args)).unwrap_or(usize::MAX);
+        if buffer_bytes < BUFFER_BYTES_MIN {
             return Err(wrong("at least 64MiB of --memory are asked for".to_owned()));
         }
         let (url, secret) = credentials(url).map_err(wrong)?;
@@ -87,6 +89,7 @@ impl ColdSide {
             runtime: runtime.handle().clone(),
             reads: (!leaf.is_shared()).then(|| args.dir.join(READS)),
             shared: leaf.is_shared().then(|| SYSTEM_NAMESPACE.to_owned()),
+            buffer_bytes,
             grace_ms: GRACE_MS,
         };
         let store = Cold::new(leaf, Bucket::new(objects, &home), config);
