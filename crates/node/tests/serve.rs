@@ -238,6 +238,7 @@ fn what_others_have_put_into_the_credentials_file_stays() {
         assert_eq!(kept.access_key, key);
     }
     assert!(text.contains("\nregion = eu-1\n"), "{text}");
+    assert!(text.contains("\n# Not ours.\n"), "{text}");
     assert!(
         !text.contains(&first.secret_key) && !text.contains("old"),
         "{text}"

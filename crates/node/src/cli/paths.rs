@@ -6,7 +6,7 @@ use forebay_client::direct::{Choice, Client, Options, Path, Region};
 use forebay_client::{Error, Kind};
 use futures_util::future::join_all;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::interrupt::Interrupt;
 use super::server::ServerArgs;
@@ -17,6 +17,8 @@ use crate::exit::{Failure, Outcome};
 const VALUE_BYTES: usize = 4 << 20;
 const LONG_ENOUGH: Duration = Duration::from_millis(300);
 const KEY: &str = "forebay-doctor";
+/// How often it is looked whether what was interrupted has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// One path to the endpoint.
 #[derive(Debug, Serialize)]
@@ -139,7 +141,7 @@ async fn remove(client: &Client, namespace: &str) {
         let _ = client.delete(namespace, KEY).await;
         match client.remove_namespace(namespace).await {
             // A put that was interrupted may have ended since.
-            Err(error) if error.kind() == Kind::Precondition => {}
+            Err(error) if error.kind() == Kind::Precondition => sleep(LOOK).await,
             Ok(()) | Err(_) => return,
         }
     }

@@ -91,6 +91,11 @@ pub async fn prepare<S: Store>(
     write(&path, &key, listeners.s3_url().as_deref()).map_err(Failure::io(path.display()))
 }
 
+/// Comments of the file that are ours.
+const ABOUT: &str = "# Root access key of this Forebay, made at its first start.";
+const USE: &str = "# Use it with: AWS_SHARED_CREDENTIALS_FILE=THIS_FILE";
+const ENDPOINT: &str = "# endpoint_url = ";
+
 /// Writes an AWS credentials file for `key`, which keeps what others have put there.
 fn write(path: &Path, key: &AccessKey, endpoint: Option<&str>) -> io::Result<()> {
     let old = match fs::read(path) {
@@ -99,13 +104,12 @@ fn write(path: &Path, key: &AccessKey, endpoint: Option<&str>) -> io::Result<()>
     };
     let Others { settings, profiles } = Others::of(&old);
     let mut text = format!(
-        "# Root access key of this Forebay, made at its first start.\n\
-         # Use it with: AWS_SHARED_CREDENTIALS_FILE=THIS_FILE\n\
+        "{ABOUT}\n{USE}\n\
          [default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
         key.id, key.secret
     );
     if let Some(endpoint) = endpoint {
-        text.push_str(&format!("# endpoint_url = {endpoint}\n"));
+        text.push_str(&format!("{ENDPOINT}{endpoint}\n"));
     }
     let mut bytes = text.into_bytes();
     for line in settings {
@@ -125,7 +129,7 @@ fn write(path: &Path, key: &AccessKey, endpoint: Option<&str>) -> io::Result<()>
 /// Lines of a credentials file that are none of ours.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Others<'a> {
-    /// What profile `default` says beside its key.
+    /// What profile `default` says beside its key, comments among it.
     settings: Vec<&'a [u8]>,
     /// The other profiles.
     profiles: Vec<&'a [u8]>,
@@ -155,10 +159,12 @@ impl Others<'_> {
                 others.profiles.push(line);
                 continue;
             }
-            let is_comment = plain.starts_with(b"#") || plain.starts_with(b";");
+            let is_ours = [ABOUT, USE, ENDPOINT]
+                .iter()
+                .any(|ours| plain.starts_with(ours.trim_end().as_bytes()));
             let name = plain.split(|byte| *byte == b'=').next();
             let is_of_key = name.is_some_and(|name| OF_A_KEY.contains(&name.trim_ascii()));
-            if !plain.is_empty() && !is_comment && !is_of_key {
+            if !plain.is_empty() && !is_ours && !is_of_key {
                 others.settings.push(line);
             }
         }

@@ -85,7 +85,8 @@ pub struct CopyArgs {
     #[arg(long, default_value = "auto", value_name = "PATH")]
     path: Choice,
     /// Links side by side, 1 to 16: more than one where a single TCP connection of iWARP is the limit
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=LINKS_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=LINKS_MAX),
+        conflicts_with = "version_id")]
     links: u8,
     /// An old version of the one object fb://NAMESPACE/KEY that is copied, as `ls --versions` shows it; comes by S3, and so by HTTP
     #[arg(long, value_name = "ID")]
@@ -212,6 +213,12 @@ async fn copy(args: CopyArgs, progress: Arc<Progress>) -> Outcome {
         Some(id) => {
             check_version(&args.sources)?;
             versions::clients(&args.server, id, args.path, parallel * 2).await?
+        }
+        None if args.links > 1 && args.path == Choice::Only(Path::Http) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--links are of iwarp and shm: --path http makes connections as it needs them",
+            ));
         }
         None => {
             let links = usize::from(args.links);
