@@ -74,18 +74,15 @@ pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
 
 /// After a panic: what was answered early is to stay all the same, and nobody waits for an answer that will not come.
 pub(crate) fn give_up<D: Disk>(core: &Core<D>) {
-    let was_read_only = core.is_read_only();
     core.latch_read_only(&StoreError::new(
         ErrorKind::Io,
         "the journal's thread panicked",
     ));
-    // Where a sync failed the store took no more changes before. What panicked may be the sync.
-    if !was_read_only {
-        match panic::catch_unwind(AssertUnwindSafe(|| core.data.sync_data())) {
-            Ok(Ok(())) => drop(core.counters.syncs.fetch_add(1, Relaxed)),
-            Ok(Err(error)) => tracing::error!(%error, "what was answered early may be lost"),
-            Err(_) => tracing::error!("what was answered early may be lost"),
-        }
+    // What panicked may be the sync. Nobody is told of this one: after one that failed it may say what is not so.
+    match panic::catch_unwind(AssertUnwindSafe(|| core.data.sync_data())) {
+        Ok(Ok(())) => drop(core.counters.syncs.fetch_add(1, Relaxed)),
+        Ok(Err(error)) => tracing::error!(%error, "what was answered early may be lost"),
+        Err(_) => tracing::error!("what was answered early may be lost"),
     }
     refuse_all(core);
 }
