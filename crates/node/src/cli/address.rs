@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::glob;
+use crate::exit::{Exit, Failure, Outcome};
+
 /// A namespace, or an object or prefix in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -10,6 +13,27 @@ pub struct Address {
     pub namespace: String,
     /// The key; empty for the namespace itself.
     pub key: String,
+}
+
+impl Address {
+    /// What the keys begin with that it stands for: it is a `pattern`, or they begin as it is written.
+    pub fn prefix(&self, pattern: bool) -> String {
+        match pattern {
+            true => glob::literal_prefix(&self.key),
+            false => self.key.clone(),
+        }
+    }
+
+    /// Refuses a key for which there was not `any`; a namespace may be empty.
+    pub fn must_stand_for(&self, any: bool) -> Outcome {
+        match any || self.key.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(
+                Exit::NotFound,
+                format_args!("nothing is named {self}"),
+            )),
+        }
+    }
 }
 
 impl FromStr for Address {

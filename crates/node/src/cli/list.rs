@@ -11,7 +11,7 @@ use super::address::Address;
 use super::door::Door;
 use super::server::ServerArgs;
 use super::{glob, show, versions};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::Outcome;
 
 /// List namespaces, or objects
 #[derive(Debug, Args)]
@@ -89,10 +89,7 @@ async fn namespaces(server: &ServerArgs) -> Outcome {
 async fn objects(args: &ListArgs, address: &Address) -> Outcome {
     let client = args.server.door(1).await?;
     let pattern = client.is_pattern(address, true).await?;
-    let prefix = &match pattern {
-        true => glob::literal_prefix(&address.key),
-        false => address.key.clone(),
-    };
+    let prefix = &address.prefix(pattern);
     let delimiter = (!args.recursive && !pattern).then_some("/");
     let mut next = None;
     let mut any = false;
@@ -128,12 +125,5 @@ async fn objects(args: &ListArgs, address: &Address) -> Outcome {
             break;
         }
     }
-    if any || address.key.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::new(
-            Exit::NotFound,
-            format_args!("nothing is named {address}"),
-        ))
-    }
+    address.must_stand_for(any)
 }

@@ -351,10 +351,7 @@ impl Removal {
         recursive: bool,
         pattern: bool,
     ) -> Outcome {
-        let prefix = &match pattern {
-            true => glob::literal_prefix(&address.key),
-            false => address.key.clone(),
-        };
+        let prefix = &address.prefix(pattern);
         let mut next = None;
         let mut any = false;
         loop {
@@ -376,13 +373,6 @@ impl Removal {
                 break;
             }
         }
-        if any || address.key.is_empty() {
-            Ok(())
-        } else {
-            Err(Failure::new(
-                Exit::NotFound,
-                format_args!("nothing is named {address}"),
-            ))
-        }
+        address.must_stand_for(any)
     }
 }

@@ -71,10 +71,7 @@ pub fn is_marker(error: &Error) -> bool {
 pub async fn list(server: &ServerArgs, address: &Address, recursive: bool) -> Outcome {
     let client = s3(server, 1).await?;
     let pattern = Door::S3(client.clone()).is_pattern(address, true).await?;
-    let prefix = &match pattern {
-        true => glob::literal_prefix(&address.key),
-        false => address.key.clone(),
-    };
+    let prefix = &address.prefix(pattern);
     let delimiter = (!recursive && !pattern).then_some("/");
     let mut next = None;
     let mut any = false;
@@ -98,13 +95,7 @@ pub async fn list(server: &ServerArgs, address: &Address, recursive: bool) -> Ou
             break;
         }
     }
-    match any || address.key.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(
-            Exit::NotFound,
-            format_args!("nothing is named {address}"),
-        )),
-    }
+    address.must_stand_for(any)
 }
 
 fn show_version(version: &ListedVersion, json: bool) -> Outcome {

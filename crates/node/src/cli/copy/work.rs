@@ -406,10 +406,7 @@ async fn find(context: &Context, source: &Address) -> Outcome<u64> {
 
 /// The objects that an address stands for, and how much of each key is not part of its name below the target.
 async fn search(door: &Door, source: &Address, pattern: bool) -> Outcome<(usize, Vec<Listed>)> {
-    let prefix = &match pattern {
-        true => glob::literal_prefix(&source.key),
-        false => source.key.clone(),
-    };
+    let prefix = &source.prefix(pattern);
     let base = prefix.rfind('/').map_or(0, |slash| slash + 1);
     let mut found = Vec::new();
     let mut next = None;
@@ -422,12 +419,7 @@ async fn search(door: &Door, source: &Address, pattern: bool) -> Outcome<(usize,
             break;
         }
     }
-    if found.is_empty() && !source.key.is_empty() {
-        return Err(Failure::new(
-            Exit::NotFound,
-            format_args!("nothing is named {source}"),
-        ));
-    }
+    source.must_stand_for(!found.is_empty())?;
     Ok((base, found))
 }
 
