@@ -112,14 +112,8 @@ fn write(path: &Path, key: &AccessKey, endpoint: Option<&str>) -> io::Result<()>
         text.push_str(&format!("{ENDPOINT}{endpoint}\n"));
     }
     let mut bytes = text.into_bytes();
-    for line in settings {
-        bytes.extend_from_slice(line);
-        bytes.push(b'\n');
-    }
-    if !profiles.is_empty() {
-        bytes.push(b'\n');
-    }
-    for line in profiles {
+    let between: Option<&[u8]> = (!profiles.is_empty()).then_some(b"");
+    for line in settings.into_iter().chain(between).chain(profiles) {
         bytes.extend_from_slice(line);
         bytes.push(b'\n');
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use forebay_bench::Size;
 use forebay_client::{Credentials, Tls};
 use forebay_control::{ColdTier, SYSTEM_NAMESPACE, store_name};
 use forebay_mem::Pool;
@@ -25,7 +26,7 @@ use crate::exit::{Exit, Failure, Outcome};
 
 /// A copy in the bucket is nobody's when nothing referred to it for so long: a day.
 const GRACE_MS: u64 = 24 * 3600 * 1000;
-/// Buffers that one large value on its way holds leave room for others then.
+/// With less, a large value on its way holds more than the share of those that go its way.
 const BUFFER_BYTES_MIN: usize = 64 << 20;
 /// How long the far side may take to delete the copies of what ended last: a part of the time that closing has.
 const LAST_TIDY: Duration = Duration::from_secs(1);
@@ -67,7 +68,8 @@ impl ColdSide {
         let wrong = |message: String| Failure::new(Exit::Usage, format!("--cold: {message}"));
         let buffer_bytes = usize::try_from(limits::pool_bytes(args)).unwrap_or(usize::MAX);
         if buffer_bytes < BUFFER_BYTES_MIN {
-            return Err(wrong("at least 64MiB of --memory are asked for".to_owned()));
+            let least = Size(BUFFER_BYTES_MIN as u64);
+            return Err(wrong(format!("at least {least} of --memory are asked for")));
         }
         let (url, secret) = credentials(url).map_err(wrong)?;
         let runtime = Builder::new_multi_thread()
