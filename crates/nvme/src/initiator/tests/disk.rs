@@ -31,6 +31,17 @@ async fn disk(fake: &Fake, directory: &std::path::Path, options: Options) -> Nam
         .unwrap()
 }
 
+/// A target that forgets what was not synced when it stops, and a disk on it.
+async fn volatile(directory: &std::path::Path) -> (Manner, Fake, NamespaceDisk) {
+    let volatile = Manner {
+        volatile: true,
+        ..Manner::default()
+    };
+    let fake = Fake::start(volatile.clone()).await;
+    let disk = disk(&fake, directory, options()).await;
+    (volatile, fake, disk)
+}
+
 const READ_WRITE: OpenOptions = OpenOptions {
     create: true,
     read_only: false,
@@ -122,12 +133,7 @@ async fn the_data_file_of_a_disk_is_the_namespace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sync_brings_back_what_a_target_forgot() {
     let directory = tempfile::tempdir().unwrap();
-    let volatile = Manner {
-        volatile: true,
-        ..Manner::default()
-    };
-    let fake = Fake::start(volatile.clone()).await;
-    let disk = disk(&fake, directory.path(), options()).await;
+    let (volatile, fake, disk) = volatile(directory.path()).await;
     let file = disk.open("data", READ_WRITE).unwrap();
     let pool = Pool::new(4 << 20);
     let sync = || tokio::task::block_in_place(|| file.sync_data());
@@ -159,12 +165,7 @@ async fn a_sync_brings_back_what_a_target_forgot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_block_that_a_target_forgot_is_whole_when_a_part_of_it_is_written() {
     let directory = tempfile::tempdir().unwrap();
-    let volatile = Manner {
-        volatile: true,
-        ..Manner::default()
-    };
-    let fake = Fake::start(volatile.clone()).await;
-    let disk = disk(&fake, directory.path(), options()).await;
+    let (volatile, fake, disk) = volatile(directory.path()).await;
     let file = disk.open("data", READ_WRITE).unwrap();
     let pool = Pool::new(4 << 20);
     file.write_at(0, buf(&pool, &[1; BLOCK_BYTES]).await)
