@@ -10,7 +10,7 @@ use forebay_proto::s3::xml::{
     ExecuteInput, ExecuteModule, ExecuteOutput, ExecuteRequest, execute_result, parse_execute,
 };
 use forebay_store::{
-    Address, ByteRange, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store,
+    Address, ByteRange, Condition, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store,
     StoreError, StoreOptions, VersionId,
 };
 use http::header::{CONTENT_TYPE, HeaderMap, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
@@ -165,6 +165,12 @@ async fn store_into<'a, S: Store>(
     check_key(&output.key)?;
     let bucket = output.bucket.as_deref().unwrap_or(call.bucket);
     call.permit_target(bucket, &output.key).await?;
+    // `If-Match` and `If-None-Match` are about the object that the output becomes.
+    let condition = conditions::of_write(call.headers)?;
+    if matches!(condition, Condition::IfMatch(_)) {
+        // The outcome tells its entity tag.
+        call.permit_source(bucket, &output.key, None).await?;
+    }
     let mut about = HeaderMap::new();
     if let Some(kind) = &output.content_type {
         about.insert(CONTENT_TYPE, headers::value(kind.as_bytes()));
@@ -173,8 +179,7 @@ async fn store_into<'a, S: Store>(
         address: Address::object(bucket, output.key.as_bytes()),
         options: StoreOptions {
             size: None,
-            // `If-Match` and `If-None-Match` are about the object that the output becomes.
-            condition: conditions::of_write(call.headers)?,
+            condition,
         },
         seal: Seal {
             attributes: kept::sealed(kept::from_request(&about)?)?,

@@ -287,6 +287,15 @@ async fn what_is_another_tenants_is_reached_by_no_function() {
     ] {
         run(&server, ECHO, more).await.is(403, "AccessDenied");
     }
+    // Nor does an output tell whether what may not be read has this entity tag.
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::other/*"}]}"#;
+    let closed = Ask::new("PUT", "/other?policy").body(policy);
+    assert!(server.ask(ALPHA, closed).await.status < 300);
+    let output = "<Output><Bucket>other</Bucket><Key>key</Key></Output>";
+    for (tag, status) in [("\"tag\"", 403), ("*", 200)] {
+        let ask = request(ECHO, output).header("if-match", tag);
+        assert_eq!(server.ask(ALPHA, ask).await.status, status, "{tag}");
+    }
     is_unharmed(&server).await;
     server.finish().await;
 }
