@@ -42,7 +42,7 @@ pub enum Kind {
     Rust,
 }
 
-/// All groups but the crash loop, the longest first.
+/// All groups, the longest first.
 pub const GROUPS: &[Group] = &[
     Group {
         name: "ceph",
@@ -66,6 +66,11 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         name: "lab",
+        kind: Kind::Python("sdk"),
+        optional: false,
+    },
+    Group {
+        name: "crash",
         kind: Kind::Python("sdk"),
         optional: false,
     },

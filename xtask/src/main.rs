@@ -3,7 +3,7 @@
 //! A rule of this project is a command here or it is only advice. Nothing in this crate is shipped.
 //!
 //! - `check`: format, lints, licences and bans, layering, documents.
-//! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
+//! - `test`: unit and document tests, then real clients against the real binary, its deaths among them.
 //! - `fuzz`: every parser of foreign bytes, for some seconds.
 //! - `ceph`: a command, such as the tests of one crate, beside a throwaway Ceph.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.

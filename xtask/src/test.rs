@@ -1,4 +1,4 @@
-//! `cargo xtask test`: unit tests, document tests, clients, crashes, and the closing line.
+//! `cargo xtask test`: unit tests, document tests, clients, and the closing line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use anyhow::{Result, bail};
 
-use crate::interop::{GROUPS, Group, Kind, Runner, cargo_counts, prepare_all};
+use crate::interop::{GROUPS, Group, Runner, cargo_counts, prepare_all};
 use crate::steps::{Counts, Steps};
 use crate::tool::{cargo, run as run_tool, target};
 
@@ -33,31 +33,20 @@ const JIT: [&str; 4] = ["--package", "forebay-exec", "--features", "wasm-jit"];
 /// The group whose tests run again by that runtime, in thorough runs.
 const EXECUTING: &str = "exec";
 
-const CRASH: Group = Group {
-    name: "crash",
-    kind: Kind::Python("sdk"),
-    optional: false,
-};
-
 /// Runs every suite, or only the one named.
 pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let chosen = |name: &str| only.is_none_or(|only| only == name);
     let groups: Vec<&'static Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
-    let units = ["unit", "jit", "doc", CRASH.name];
+    let units = ["unit", "jit", "doc"];
     if !units.into_iter().any(chosen) && groups.is_empty() {
         bail!(
             "there is no suite {only:?}; there are unit, jit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, exec, rpc, crash"
         );
     }
-    let mut environments = groups.clone();
-    if chosen(CRASH.name) {
-        environments.push(&CRASH);
-    }
-
     let mut steps = Steps::new();
     std::thread::scope(|scope| {
         // pip waits for the network and the disk while rustc has the cores.
-        let preparing = scope.spawn(|| prepare_all(&environments));
+        let preparing = scope.spawn(|| prepare_all(&groups));
         if chosen("unit") {
             steps.count("unit", || unit(&["--workspace"]));
         }
@@ -73,7 +62,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                 )
             });
         }
-        if environments.is_empty() {
+        if groups.is_empty() {
             return;
         }
         let binary = match build(&[]) {
@@ -83,33 +72,39 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let Ok(prepared) = preparing.join() else {
             return steps.run("interop", || bail!("preparing the environments panicked"));
         };
-        let (transfers, gateway_kills, seconds, listed_keys) = if thorough {
+        let (kills, transfers, gateway_kills, seconds, listed_keys) = if thorough {
             (
+                KILLS_THOROUGH,
                 TRANSFERS_THOROUGH,
                 GATEWAY_KILLS_THOROUGH,
                 HISTORY_SECONDS_THOROUGH,
                 LISTED_KEYS_THOROUGH,
             )
         } else {
-            (TRANSFERS, GATEWAY_KILLS, HISTORY_SECONDS, LISTED_KEYS)
+            (
+                KILLS,
+                TRANSFERS,
+                GATEWAY_KILLS,
+                HISTORY_SECONDS,
+                LISTED_KEYS,
+            )
         };
         let variables = [
+            ("FOREBAY_KILLS", kills),
             ("FOREBAY_TRANSFERS", transfers),
             ("FOREBAY_GATEWAY_KILLS", gateway_kills),
             ("FOREBAY_HISTORY_SECONDS", seconds),
             ("FOREBAY_LISTED_KEYS", listed_keys),
         ]
         .map(|(name, value)| (name, value.to_string()));
-        let kills = if thorough { KILLS_THOROUGH } else { KILLS };
-        let crashes = [("FOREBAY_KILLS", kills.to_string())];
-        let runner = |variables| Runner {
+        let runner = Runner {
             prepared: &prepared,
             binary: &binary,
-            variables,
+            variables: &variables,
             thorough,
         };
         let executing = groups.iter().copied().find(|group| group.name == EXECUTING);
-        let waiting = Mutex::new(groups.into_iter());
+        let waiting = Mutex::new(groups.iter().copied());
         let ended: Mutex<&mut Steps> = Mutex::new(&mut steps);
         std::thread::scope(|scope| {
             for _ in 0..SIDE_BY_SIDE {
@@ -118,23 +113,19 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                         let Some(group) = lock(&waiting).next() else {
                             break;
                         };
-                        let outcome = runner(&variables).run(group, group.name);
+                        let outcome = runner.run(group, group.name);
                         let name = format!("interop {}", group.name);
                         lock(&ended).add(&name, outcome.counts, outcome.took);
                     }
                 });
             }
         });
-        if chosen(CRASH.name) {
-            let outcome = runner(&crashes).run(&CRASH, CRASH.name);
-            steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
-        }
         // Last: this binary takes the place of the other.
         if let Some(group) = executing.filter(|_| thorough) {
             match build(&["--features", "wasm-jit"]) {
                 Ok(_) => {
                     let name = format!("{}-jit", group.name);
-                    let outcome = runner(&variables).run(group, &name);
+                    let outcome = runner.run(group, &name);
                     steps.add(&format!("interop {name}"), outcome.counts, outcome.took);
                 }
                 Err(error) => steps.run("build", || Err(error)),

@@ -10,8 +10,8 @@ use forebay_proto::s3::xml::{
     ExecuteInput, ExecuteModule, ExecuteOutput, ExecuteRequest, execute_result, parse_execute,
 };
 use forebay_store::{
-    Address, ByteRange, Condition, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store,
-    StoreError, StoreOptions, VersionId,
+    Address, ByteRange, Condition, Execute, Executed, Input, Module, ModuleDigest, Output, Seal,
+    Store, StoreError, StoreOptions, VersionId,
 };
 use http::header::{CONTENT_TYPE, HeaderMap, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 
