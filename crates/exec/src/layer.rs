@@ -126,7 +126,7 @@ impl<S: Store> Exec<S> {
         let opened = patience.within(opening).await;
         // It takes its time, in which anybody may be given the name: of that one's values nothing is told, nor what they are refused for.
         self.still(&admitted)?;
-        let (program, (opened, known), way, upload) = opened?;
+        let (program, (mut opened, known), way, upload) = opened?;
         let host = Host {
             exchange: Exchange::here(patience.clone()),
             inputs: Inputs::new(known),
@@ -144,8 +144,12 @@ impl<S: Store> Exec<S> {
         let done = match executor.run_here(&program, function, host) {
             Ran::Done(_, done) => done,
             Ran::Not(host) => {
-                let mut service =
+                let (mut service, at_once) =
                     executor.hand_over(call.tenant, program, function, host, patience)?;
+                if !at_once {
+                    // Those whose turn it is before may wait for memory.
+                    opened.iter_mut().for_each(service::Opened::let_go);
+                }
                 let served =
                     service::serve(&self.store, opened, upload.as_mut(), &mut service).await;
                 if served.is_err() && into_memory {
@@ -201,7 +205,7 @@ impl Executor {
         ran
     }
 
-    /// Has a thread of the tenant's run a function, which the returned end is to be served by.
+    /// Has a thread of the tenant's run a function, which the returned end is to be served by; whether it runs at once.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when as many calls wait already as may.
@@ -212,7 +216,7 @@ impl Executor {
         function: &str,
         host: Host,
         patience: Patience,
-    ) -> Result<Service<Done>> {
+    ) -> Result<(Service<Done>, bool)> {
         let (exchange, service) = exchange(patience);
         let host = host.again(exchange);
         let (function, clock) = (function.to_owned(), self.clock.clone());
@@ -223,8 +227,8 @@ impl Executor {
                 exchange.done(done);
             }
         });
-        self.workers.submit(tenant, work)?;
-        Ok(service)
+        let at_once = self.workers.submit(tenant, work)?;
+        Ok((service, at_once))
     }
 }
 

@@ -26,11 +26,14 @@ pub(crate) struct Opened<'a, B> {
     /// Where the range begins in the value, and how many bytes it has.
     start: u64,
     size: u64,
-    /// What yields the bytes from `position` of the range on, while there are some: it keeps what it has read ahead.
+    /// What yields the bytes from `position` of the range on, while there are some: it keeps what it has read ahead. Of all inputs
+    /// one has a body: whoever waits for memory keeps none that others wait for.
     body: Option<B>,
     position: u64,
     /// Where the next body to be opened ends, if the input does not before.
     end: u64,
+    /// Whether any of it was asked for. Until then it is opened to its end: most functions read one input after the other.
+    begun: bool,
 }
 
 /// Opens the inputs, and reads them when they are short.
@@ -53,6 +56,7 @@ pub(crate) async fn open<'a, S: Store>(
             body: Some(body),
             position: 0,
             end: u64::MAX,
+            begun: false,
         };
         let mut whole = Vec::new();
         if input.size <= room {
@@ -62,6 +66,9 @@ pub(crate) async fn open<'a, S: Store>(
                 let buf = input.next(store).await?;
                 whole.push((offset, at_hand(buf)));
             }
+        }
+        if wanted.len() > 1 {
+            input.let_go();
         }
         known.push(inputs::Input {
             key: input.address.key.into(),
@@ -84,12 +91,21 @@ fn at_hand(buf: Buf) -> Buf {
 }
 
 impl<B: Body> Opened<'_, B> {
-    /// Moves to an offset of the range.
-    fn seek(&mut self, offset: u64) {
+    /// Moves to an offset of the range, from where on bytes are wanted up to `end`.
+    fn seek(&mut self, offset: u64, end: u64) {
+        let first = !std::mem::replace(&mut self.begun, true);
         if self.position != offset {
             self.body = None;
             self.position = offset.min(self.size);
         }
+        if !first || offset > 0 {
+            self.end = end;
+        }
+    }
+
+    /// Keeps no memory. What it had read ahead is read again, if it is asked for.
+    pub fn let_go(&mut self) {
+        self.body = None;
     }
 
     /// The next bytes; there are some. A future that is dropped makes no difference but the bytes that it had.
@@ -224,14 +240,18 @@ pub(crate) async fn serve<S: Store>(
                 upto: Upto { pieces, end },
                 run: number,
             } => {
+                if input != run.input
+                    && let Some(left) = inputs.get_mut(run.input)
+                {
+                    left.let_go();
+                }
                 run = Run {
                     number,
                     input,
                     upto: pieces,
                 };
                 if let Some(input) = inputs.get_mut(input) {
-                    input.seek(offset);
-                    input.end = end;
+                    input.seek(offset, end);
                 }
             }
             Ask::More(Upto { pieces, end }) => {

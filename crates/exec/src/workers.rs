@@ -31,6 +31,7 @@ struct Shared {
     wake: Condvar,
     /// Whether a thread looks for work, and nobody has told it yet that there is some. Changes under the queue's lock.
     looking: AtomicBool,
+    threads: usize,
     threads_per_tenant: usize,
     waiting_per_tenant: usize,
 }
@@ -61,6 +62,7 @@ impl Workers {
             queue: Mutex::default(),
             wake: Condvar::new(),
             looking: AtomicBool::new(false),
+            threads: limits.threads.max(1),
             threads_per_tenant: limits.threads_per_tenant.max(1),
             waiting_per_tenant: limits.waiting_per_tenant,
         });
@@ -68,7 +70,7 @@ impl Workers {
             shared: shared.clone(),
             threads: Vec::new(),
         };
-        for number in 0..limits.threads.max(1) {
+        for number in 0..workers.shared.threads {
             let shared = shared.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-exec-{number}"))
@@ -79,18 +81,18 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Has `work` done when it is the tenant's turn.
+    /// Has `work` done when it is the tenant's turn. Whether it is now: a thread is free for it.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when as many wait already as may.
-    pub fn submit(&self, tenant: &str, work: Work) -> Result<()> {
+    pub fn submit(&self, tenant: &str, work: Work) -> Result<bool> {
         let mut queue = self.shared.queue.lock();
         let queue = &mut *queue;
         if !queue.tenants.contains_key(tenant) {
             queue.tenants.insert(tenant.to_owned(), Lane::default());
         }
         let Some(lane) = queue.tenants.get_mut(tenant) else {
-            return Ok(());
+            return Ok(false);
         };
         if lane.waiting.len() >= self.shared.waiting_per_tenant {
             return Err(StoreError::new(
@@ -101,13 +103,18 @@ impl Workers {
         if lane.waiting.is_empty() {
             queue.turns.push_back(tenant.to_owned());
         }
+        let (of_tenant, of_all) = (
+            lane.waiting.len() + lane.running,
+            queue.waiting + queue.running,
+        );
+        let at_once = of_tenant < self.shared.threads_per_tenant && of_all < self.shared.threads;
         lane.waiting.push_back(work);
         queue.waiting += 1;
         // Whoever looks takes the lock before it sleeps, and finds this.
         if !self.shared.looking.swap(false, Relaxed) {
             self.shared.wake.notify_one();
         }
-        Ok(())
+        Ok(at_once)
     }
 
     /// Calls that wait, and calls that run.

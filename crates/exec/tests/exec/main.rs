@@ -7,6 +7,7 @@ mod hostile;
 mod imports;
 mod inputs;
 mod leaves;
+mod memory;
 mod namesakes;
 mod outputs;
 #[cfg(feature = "wasm-jit")]

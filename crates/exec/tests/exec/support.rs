@@ -35,8 +35,8 @@ fn executor_keeping(folder: &Path, pool: Pool) -> Arc<Executor> {
     Executor::start(Limits::default(), Runs::default(), Some(kept), pool, clock).unwrap()
 }
 
-pub struct World {
-    pub store: Exec<MemoryStore>,
+pub struct World<S = MemoryStore> {
+    pub store: Exec<S>,
     allowed: parking_lot::Mutex<Vec<Allowed>>,
 }
 
@@ -76,7 +76,13 @@ impl World {
     }
 
     async fn with(executor: Arc<Executor>, pool: Pool) -> World {
-        let store = MemoryStore::new(pool, || 1);
+        World::over(MemoryStore::new(pool, || 1), executor).await
+    }
+}
+
+impl<S: Store> World<S> {
+    /// The same over another store.
+    pub async fn over(store: S, executor: Arc<Executor>) -> World<S> {
         let store = Exec::new(store, Some(executor));
         for (name, tenant) in [(MODULES, "system"), ("hers", "alice"), ("his", "bob")] {
             let config = NamespaceConfig {
