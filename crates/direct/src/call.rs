@@ -105,8 +105,9 @@ async fn answer<S: Store, L: Link>(
                 .only(result, |writer, done| done.write(writer))
                 .await;
         }
-        let work = |element| context.retrieve(own, element);
-        let write = |writer: &mut ReplyWriter, done: &Retrieved| done.write(writer);
+        let work = |element| context.retrieve_waiting(own, element);
+        let write =
+            |writer: &mut ReplyWriter, (done, _): &(Retrieved, Option<Held>)| done.write(writer);
         return Box::pin(each(context, own, elements, replies, work, write)).await;
     }
     Box::pin(answer_other(context, request, own, replies)).await

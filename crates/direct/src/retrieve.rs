@@ -28,8 +28,8 @@ pub(crate) struct Retrieved {
 enum Inline {
     /// As the store gave it.
     Whole(Buf),
-    /// Gathered from several buffers.
-    Gathered(Vec<u8>),
+    /// Out of the store's buffers.
+    Copied(Vec<u8>),
 }
 
 impl Retrieved {
@@ -45,7 +45,7 @@ impl Retrieved {
             part_crc64nvme: self.part_crc64nvme,
             bytes: self.inline.as_ref().map(|inline| match inline {
                 Inline::Whole(buf) => &buf[..],
-                Inline::Gathered(bytes) => bytes,
+                Inline::Copied(bytes) => bytes,
             }),
             ..described(&self.meta)
         })
@@ -115,6 +115,29 @@ impl Passing {
 }
 
 impl<S: Store, L: Link> Context<'_, S, L> {
+    /// One of several elements: its result may wait until the client has taken those before it, and keeps no buffer of the store
+    /// meanwhile, only bytes that are counted.
+    pub(crate) async fn retrieve_waiting(
+        &self,
+        own: Own<'_>,
+        element: Retrieve<'_>,
+    ) -> Result<(Retrieved, Option<Held>), Failure> {
+        if let Target::Window(_) = element.target {
+            return Ok((self.retrieve(own, element).await?, None));
+        }
+        // First of all: elements have theirs in their order, so that those which have some wait for none that wants some.
+        let mut held = self.hold(INLINE_BYTES_MAX).await?;
+        // The name is used after a wait.
+        self.recheck(own)?;
+        let mut retrieved = self.retrieve(own, element).await?;
+        held.shrink(retrieved.bytes() as usize);
+        if let Some(Inline::Whole(buf)) = &retrieved.inline {
+            count_copy(CopySite::RetrieveInto, buf.len());
+            retrieved.inline = Some(Inline::Copied(buf.to_vec()));
+        }
+        Ok((retrieved, Some(held)))
+    }
+
     pub(crate) async fn retrieve(
         &self,
         own: Own<'_>,
@@ -279,10 +302,10 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             count_copy(CopySite::RetrieveInto, buf.len());
             inline = Some(match inline {
                 None => Inline::Whole(buf),
-                Some(Inline::Whole(first)) => Inline::Gathered([&first[..], &buf].concat()),
-                Some(Inline::Gathered(mut bytes)) => {
+                Some(Inline::Whole(first)) => Inline::Copied([&first[..], &buf].concat()),
+                Some(Inline::Copied(mut bytes)) => {
                     bytes.extend_from_slice(&buf);
-                    Inline::Gathered(bytes)
+                    Inline::Copied(bytes)
                 }
             });
         }
@@ -291,7 +314,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             meta,
             range,
             part_crc64nvme: passing.finish(),
-            inline: Some(inline.unwrap_or(Inline::Gathered(Vec::new()))),
+            inline: Some(inline.unwrap_or(Inline::Copied(Vec::new()))),
         })
     }
 }

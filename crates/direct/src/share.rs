@@ -1,7 +1,7 @@
 //! What one tenant may keep from everybody else while its clients take their time.
 //!
-//! Bytes that a link carries wait in the store's buffers for a client that takes, or answers, as slowly as it likes; lines of a list wait
-//! for it on the heap. Each is counted before there is anything of it. Whoever may not have it yet waits, and holds nothing meanwhile, so
+//! Bytes that a link carries wait in the store's buffers for a client that takes, or answers, as slowly as it likes; lines of a list, and
+//! values that ride in replies, wait for it on the heap. Each is counted before there is anything of it. Whoever may not have it yet waits, and holds nothing meanwhile, so
 //! that what is held is given back in the end.
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use forebay_store::Caps;
 use forebay_store::limits::may_have;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
 
 /// The shares of all tenants.
 #[derive(Debug)]
@@ -75,7 +76,8 @@ impl Shares {
 impl Share {
     /// Counts so many bytes more; waits while the tenant may not have them.
     pub(crate) async fn take(self: &Arc<Share>, bytes: usize) -> Held {
-        let _turn = self.turn.lock().await;
+        // Also when the task has done enough for now: who comes back after that does not come in its old order.
+        let _turn = unconstrained(self.turn.lock()).await;
         if let Some(held) = self.try_take(bytes) {
             return held;
         }

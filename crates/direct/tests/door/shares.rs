@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_direct::{Config, Door};
 use forebay_fabric::{Access, CloseReason, Exposure, Fabric, Link};
-use forebay_mem::{Buf, Region};
+use forebay_mem::{Buf, Pool, Region};
 use forebay_proto::direct::{
     Body, List, ListAfter, Operation, Range, RequestWriter, Retrieve, Status, Target, Window,
     parse_reply,
 };
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, ByteRange, ListOptions, ListPage, MemoryBody, MemoryStore, MemoryUpload, Object,
-    Result, Store, Upload, VersionId,
+    Address, Body as _, ByteRange, ListOptions, ListPage, MemoryBody, MemoryStore, MemoryUpload,
+    Object, Result, Store, Upload, VersionId,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -23,12 +23,16 @@ use crate::support::*;
 
 const MIB: usize = 1 << 20;
 
+/// Messages that a pipe holds for an end that reads none.
+const PIPE_MESSAGES: usize = 64;
+
 /// A network that maps nothing.
 const NETWORK: Way = Way::Pipe(Fabric::Iwarp);
 
-/// Counts what is asked of the store; what is written waits until it may go on.
+/// Counts what is asked of the store, and gives its bytes in buffers of a pool; what is written waits until it may go on.
 #[derive(Clone)]
 struct Counted {
+    pool: Pool,
     bodies: Arc<AtomicUsize>,
     lists: Arc<AtomicUsize>,
     writes: Arc<AtomicUsize>,
@@ -45,6 +49,16 @@ impl Detour<MemoryStore> for Counted {
     ) -> Result<Object<MemoryBody>> {
         self.bodies.fetch_add(1, Relaxed);
         store.retrieve(address, version, range).await
+    }
+
+    async fn next(&self, body: &mut MemoryBody, _: usize) -> Result<Option<Buf>> {
+        let Some(bytes) = body.next().await? else {
+            return Ok(None);
+        };
+        let mut buf = self.pool.take(bytes.len()).await;
+        buf.set_len(bytes.len());
+        buf.copy_from_slice(&bytes);
+        Ok(Some(buf.freeze()))
     }
 
     async fn list(&self, store: &MemoryStore, options: ListOptions<'_>) -> Result<ListPage> {
@@ -87,6 +101,7 @@ impl Counting {
     async fn with(config: Config) -> Counting {
         let server = Server::new().await;
         let counted = Counted {
+            pool: Pool::new(256 * MIB),
             bodies: Arc::default(),
             lists: Arc::default(),
             writes: Arc::default(),
@@ -248,6 +263,64 @@ async fn what_is_being_stored_leaves_buffers_to_others() {
     counting.counted.go_on.send_replace(true);
     client.take_answers(1).await;
     assert_eq!(writes(), 10);
+}
+
+/// Asks for so many bytes of each of the first keys, in the reply, behind so many replies that the link takes no more.
+async fn ask_for_inline(client: &mut Client, keys: u8, len: usize) {
+    for _ in 0..PIPE_MESSAGES {
+        client.ask(Operation::Ping, "", |_| {}).await;
+    }
+    client
+        .ask(Operation::Retrieve, NAMESPACE, |writer| {
+            for key in 0..keys {
+                let key = [key];
+                let element = Retrieve {
+                    range: Range::Inclusive(0, len as u64 - 1),
+                    ..whole(&key, Target::Message)
+                };
+                writer.retrieve(&element).unwrap();
+            }
+        })
+        .await;
+    settle().await;
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_waits_to_ride_in_a_reply_holds_no_buffers() {
+    const KEYS: u8 = 40;
+    let counting = Counting::new(64 * MIB).await;
+    for key in 0..KEYS {
+        counting.server.set(NAMESPACE, &[key], &noise(1, MIB)).await;
+    }
+    let mut client = counting.client(TENANT).await;
+    ask_for_inline(&mut client, KEYS, 8192).await;
+    // One is in a reply, and as many as there may be wait behind it.
+    assert_eq!(counting.counted.bodies.load(Relaxed), 1 + 16);
+    assert_eq!(counting.counted.pool.usage().in_use, 0);
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_waits_to_ride_in_replies_is_bounded() {
+    const REQUESTS: usize = 4;
+    let counting = Counting::new(MIB / 4).await;
+    let bodies = || counting.counted.bodies.load(Relaxed);
+    for key in 0..16 {
+        counting
+            .server
+            .set(NAMESPACE, &[key], &noise(1, 8192))
+            .await;
+    }
+    let mut clients = Vec::new();
+    for _ in 0..REQUESTS {
+        let mut client = counting.client(TENANT).await;
+        ask_for_inline(&mut client, 16, 8192).await;
+        clients.push(client);
+    }
+    assert_eq!(bodies(), 18);
+    for client in clients {
+        client.take_answers(PIPE_MESSAGES + 1).await;
+    }
+    assert_eq!(bodies(), REQUESTS * 16);
 }
 
 #[tokio::test(flavor = "local")]
