@@ -12,7 +12,7 @@ use futures_util::future::join;
 
 use crate::call::Context;
 use crate::retrieve::described;
-use crate::share;
+use crate::share::{self, Held};
 use crate::status::Failure;
 
 pub(crate) fn write(writer: &mut ReplyWriter, stored: &Stored) -> Result<(), Full> {
@@ -71,11 +71,12 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         let attributes = kept(element.attributes)?;
         let address = Address::object(namespace, element.key);
         let mut upload = self.store.store(address, options).await?;
-        match element.body {
-            Body::Message(bytes) => fill(&mut upload, bytes).await?,
-            Body::Window(window) if window.len > 0 => self.fetch(&mut upload, &window).await?,
-            Body::Window(_) => {}
-        }
+        // Until it is done: the store may still have buffers.
+        let _held = match element.body {
+            Body::Message(bytes) => fill(&mut upload, bytes).await.map(|()| None),
+            Body::Window(window) if window.len > 0 => self.fetch(&mut upload, &window).await,
+            Body::Window(_) => Ok(None),
+        }?;
         if element
             .crc64nvme
             .is_some_and(|crc| crc != upload.crc64nvme())
@@ -94,12 +95,17 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         Ok(stored)
     }
 
-    /// Takes the bytes of the window, each once.
-    async fn fetch(&self, upload: &mut S::Upload, window: &Window) -> Result<(), Failure> {
+    /// Takes the bytes of the window, each once. What is counted for them stays so while the upload goes on.
+    async fn fetch(
+        &self,
+        upload: &mut S::Upload,
+        window: &Window,
+    ) -> Result<Option<Held>, Failure> {
         if let Some(source) = self.mapped(window, Access::Read) {
-            return Ok(upload.read_from(source).await?);
+            upload.read_from(source).await?;
+            return Ok(None);
         }
-        let _held = self
+        let held = self
             .hold(share::arriving(&self.store.caps(), window.len))
             .await?;
         let mut at = 0;
@@ -122,7 +128,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
         upload.write(read.freeze()).await?;
         self.counting.carried();
-        Ok(())
+        Ok(Some(held))
     }
 
     async fn read(

@@ -13,7 +13,7 @@ use forebay_proto::direct::{
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
     Address, Body as _, ByteRange, ListOptions, ListPage, MemoryBody, MemoryStore, MemoryUpload,
-    Object, Result, Store, Upload, VersionId,
+    Object, Result, Seal, Store, Stored, Upload, VersionId,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -29,7 +29,7 @@ const PIPE_MESSAGES: usize = 64;
 /// A network that maps nothing.
 const NETWORK: Way = Way::Pipe(Fabric::Iwarp);
 
-/// Counts what is asked of the store, and gives its bytes in buffers of a pool; what is written waits until it may go on.
+/// Counts what is asked of the store, and gives its bytes in buffers of a pool; what is written, and what is committed, waits until it may go on.
 #[derive(Clone)]
 struct Counted {
     pool: Pool,
@@ -37,6 +37,8 @@ struct Counted {
     lists: Arc<AtomicUsize>,
     writes: Arc<AtomicUsize>,
     go_on: Arc<watch::Sender<bool>>,
+    commits: Arc<AtomicUsize>,
+    may_commit: Arc<watch::Sender<bool>>,
 }
 
 impl Detour<MemoryStore> for Counted {
@@ -72,6 +74,13 @@ impl Detour<MemoryStore> for Counted {
         go_on.wait_for(|go_on| *go_on).await.unwrap();
         upload.write(buf).await
     }
+
+    async fn commit(&self, upload: MemoryUpload, seal: Seal) -> Result<Stored> {
+        self.commits.fetch_add(1, Relaxed);
+        let mut may_commit = self.may_commit.subscribe();
+        may_commit.wait_for(|may| *may).await.unwrap();
+        upload.commit(seal).await
+    }
 }
 
 /// A door with buffers of so many bytes, over a store that counts.
@@ -106,6 +115,8 @@ impl Counting {
             lists: Arc::default(),
             writes: Arc::default(),
             go_on: Arc::default(),
+            commits: Arc::default(),
+            may_commit: Arc::default(),
         };
         let store = Around {
             store: (*server.store).clone(),
@@ -261,6 +272,9 @@ async fn what_is_being_stored_leaves_buffers_to_others() {
     settle().await;
     assert_eq!(writes(), 4);
     counting.counted.go_on.send_replace(true);
+    settle().await;
+    assert_eq!((writes(), counting.counted.commits.load(Relaxed)), (4, 4));
+    counting.counted.may_commit.send_replace(true);
     client.take_answers(1).await;
     assert_eq!(writes(), 10);
 }
