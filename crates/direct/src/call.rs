@@ -147,6 +147,7 @@ async fn answer_other<S: Store, L: Link>(
         }
         Call::Exist(keys) => {
             let sizes = context.exist(own, keys).await;
+            context.counting.outcome(&sizes);
             replies
                 .put(&sizes, |writer, sizes| writer.sizes(sizes.iter().copied()))
                 .await?;
@@ -154,6 +155,7 @@ async fn answer_other<S: Store, L: Link>(
         }
         Call::LongestPrefix(keys) => {
             let count = context.longest_prefix(own, keys).await;
+            context.counting.outcome(&count);
             replies
                 .put(&count, |writer, count| writer.prefix(*count))
                 .await?;

@@ -17,7 +17,9 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         list: &List<'_>,
         replies: &mut Replies<'_, L>,
     ) -> Result<()> {
-        let (page, _held) = match self.page(own, list).await {
+        let found = self.page(own, list).await;
+        self.counting.outcome(&found);
+        let (page, _held) = match found {
             Ok(found) => found,
             Err(failure) => return replies.refuse(&failure).await,
         };

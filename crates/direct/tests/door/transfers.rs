@@ -1,10 +1,15 @@
 //! What goes well, and what a caller is told when it does not.
 
-use forebay_fabric::{Access, CloseReason, Fabric};
+use std::sync::Arc;
+
+use forebay_direct::{Config, Door};
+use forebay_fabric::{Access, CloseReason, Fabric, Link};
 use forebay_proto::direct::{
-    Body, Condition, Delete, Hop, INLINE_BYTES_MAX, List, ListAfter, Operation, Range, Retrieve,
-    Stat, Status, Store, Target,
+    Body, Condition, Delete, Hop, INLINE_BYTES_MAX, List, ListAfter, Operation, Range,
+    RequestWriter, Retrieve, Stat, Status, Store, Target, parse_reply,
 };
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{Address, ErrorKind, ListOptions, ListPage, MemoryStore, Meta, StoreError};
 
 use crate::any::{WAYS, Way};
 use crate::support::*;
@@ -466,4 +471,60 @@ async fn what_was_done_is_counted_by_path() {
     }
     caller.finish().await;
     assert!(server.door.live().is_empty());
+}
+
+/// Keys are not looked at now.
+#[derive(Clone)]
+struct Unlisted;
+
+impl Detour<MemoryStore> for Unlisted {
+    async fn exist(
+        &self,
+        _: &MemoryStore,
+        _: &[Address<'_>],
+    ) -> forebay_store::Result<Vec<Option<Meta>>> {
+        Err(StoreError::new(ErrorKind::Busy, "later"))
+    }
+
+    async fn list(&self, _: &MemoryStore, _: ListOptions<'_>) -> forebay_store::Result<ListPage> {
+        Err(StoreError::new(ErrorKind::Busy, "later"))
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_is_refused_of_keys_is_counted() {
+    let server = Server::new().await;
+    let store = Around {
+        store: (*server.store).clone(),
+        detour: Unlisted,
+    };
+    let door = Door::new(Arc::new(store), Config::default());
+    let session = server.session(TENANT);
+    let (near, far, _) = server.join(&session, Way::Pipe(Fabric::Shm)).await;
+    let asking = async {
+        let mut message = Vec::new();
+        for operation in [Operation::Exist, Operation::LongestPrefix, Operation::List] {
+            let mut writer = RequestWriter::begin(&mut message, operation, 1, NAMESPACE).unwrap();
+            match operation {
+                Operation::List => writer.list(&List {
+                    prefix: b"",
+                    delimiter: b"",
+                    after: ListAfter::Start,
+                    limit: 10,
+                }),
+                _ => writer.key(b"k"),
+            }
+            .unwrap();
+            writer.finish();
+            near.send(&message).await.unwrap();
+            near.recv(&mut message).await.unwrap().unwrap();
+            let result = parse_reply(&message).unwrap().results.next().unwrap();
+            assert_eq!(result.status, Status::Busy);
+        }
+        door.live()[0].failures
+    };
+    tokio::select! {
+        reason = door.serve(&session, &far, std::future::pending()) => panic!("{reason}"),
+        failures = asking => assert_eq!(failures, 3),
+    }
 }
