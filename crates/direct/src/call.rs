@@ -120,26 +120,25 @@ async fn answer_other<S: Store, L: Link>(
     own: Own<'_>,
     replies: &mut Replies<'_, L>,
 ) -> Result<()> {
-    let namespace = own.name;
     match request.call {
         // Answered already.
         Call::Ping | Call::Retrieve(_) => Ok(()),
         Call::Store(elements) => {
-            let work = |element| context.put(namespace, element);
+            let work = |element| context.put(own, element);
             each(context, own, elements, replies, work, |writer, stored| {
                 crate::store::write(writer, stored)
             })
             .await
         }
         Call::Stat(elements) => {
-            let work = |element| context.stat(namespace, element);
+            let work = |element| context.stat(own, element);
             each(context, own, elements, replies, work, |writer, meta| {
                 writer.value(&crate::retrieve::described(meta))
             })
             .await
         }
         Call::Delete(elements) => {
-            let work = |element| context.delete(namespace, element);
+            let work = |element| context.delete(own, element);
             each(context, own, elements, replies, work, |writer, deleted| {
                 writer.deleted(deleted)
             })
@@ -168,8 +167,9 @@ async fn answer_other<S: Store, L: Link>(
 /// Works on elements side by side and answers them in order, each as soon as it and those before it are done.
 ///
 /// Each finds its namespace by name, perhaps long after the request came: the caller decides how soon replies leave, and only then
-/// do the next elements begin. So each is checked when it begins, in the same turn in which the store finds the name; that is a
-/// look-up in memory beside a call of the store, and allocates nothing.
+/// do the next elements begin. So each is checked when it begins, in the turn in which the store is asked: what the store does is of the
+/// namespace that has the name then. What it gives back is given on only if that is so still. A check is a look-up in memory beside a
+/// call of the store, and allocates nothing.
 async fn each<S, L, E, T, F>(
     context: &Context<'_, S, L>,
     own: Own<'_>,

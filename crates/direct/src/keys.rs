@@ -52,24 +52,33 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         Ok(count)
     }
 
-    pub(crate) async fn stat(&self, namespace: &str, stat: Stat<'_>) -> Result<Meta, Failure> {
-        let address = Address::object(namespace, stat.key);
-        Ok(self
-            .store
-            .stat(address, stat.version.map(VersionId))
-            .await?)
+    pub(crate) async fn stat(&self, own: Own<'_>, stat: Stat<'_>) -> Result<Meta, Failure> {
+        self.meta(own, stat.key, stat.version.map(VersionId)).await
+    }
+
+    /// What is known of a value.
+    pub(crate) async fn meta(
+        &self,
+        own: Own<'_>,
+        key: &[u8],
+        version: Option<VersionId>,
+    ) -> Result<Meta, Failure> {
+        let address = Address::object(own.name, key);
+        let found = self.store.stat(address, version).await;
+        self.recheck(own)?;
+        Ok(found?)
     }
 
     pub(crate) async fn delete(
         &self,
-        namespace: &str,
+        own: Own<'_>,
         delete: Delete<'_>,
     ) -> Result<Deleted, Failure> {
         let options = DeleteOptions {
             version: delete.version.map(VersionId),
             condition: condition(delete.condition)?,
         };
-        let address = Address::object(namespace, delete.key);
+        let address = Address::object(own.name, delete.key);
         // Whoever lost a link deletes once more over another, and may have stored there since.
         self.still_asked()?;
         let deleted = self.store.delete(address, options).await?;

@@ -127,8 +127,6 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
         // First of all: elements have theirs in their order, so that those which have some wait for none that wants some.
         let mut held = self.hold(INLINE_BYTES_MAX).await?;
-        // The name is used after a wait.
-        self.recheck(own)?;
         let mut retrieved = self.retrieve(own, element).await?;
         held.shrink(retrieved.bytes() as usize);
         if let Some(Inline::Whole(buf)) = &retrieved.inline {
@@ -143,12 +141,11 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         own: Own<'_>,
         element: Retrieve<'_>,
     ) -> Result<Retrieved, Failure> {
-        let address = Address::object(own.name, element.key);
         let version = element.version.map(VersionId);
         let window = match element.target {
             Target::Window(window) => window,
             Target::Message => {
-                return Box::pin(self.retrieve_inline(address, version, &element)).await;
+                return Box::pin(self.retrieve_inline(own, version, &element)).await;
             }
         };
         Self::check(&window)?;
@@ -159,7 +156,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
                 self.retrieve_into(own, version, &element, target).await
             }
             Some(target) => {
-                let object = self.open(address, version, &element, window.len).await?;
+                let object = self.open(own, version, &element, window.len).await?;
                 Box::pin(copy_out(object, &element, &target)).await
             }
             None => Box::pin(self.carry_out(own, version, &element, &window)).await,
@@ -171,13 +168,16 @@ impl<S: Store, L: Link> Context<'_, S, L> {
     /// What is asked for, if there is room for it.
     async fn open(
         &self,
-        address: Address<'_>,
+        own: Own<'_>,
         version: Option<VersionId>,
         element: &Retrieve<'_>,
         room: u64,
     ) -> Result<Object<S::Body>, Failure> {
+        let address = Address::object(own.name, element.key);
         let range = range(element.range);
-        let object = self.store.retrieve(address, version, range).await?;
+        let found = self.store.retrieve(address, version, range).await;
+        self.recheck(own)?;
+        let object = found?;
         match object.range.end - object.range.start > room {
             true => Err(Failure::TOO_SHORT),
             false => Ok(object),
@@ -208,9 +208,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             }),
             // One word of the store for several mistakes; this one deserves its own.
             Err(error) if error.kind() == ErrorKind::Invalid => {
-                // The name is used once more, after a wait.
-                self.recheck(own)?;
-                let meta = self.store.stat(address, version).await?;
+                let meta = self.meta(own, element.key, version).await?;
                 let wanted = range.resolve(meta.size);
                 match wanted.is_some_and(|wanted| wanted.end - wanted.start > room) {
                     true => Err(Failure::TOO_SHORT),
@@ -232,10 +230,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         let caps = self.store.caps();
         let (wanted, size) = wanted(element.range, window.len, &caps);
         let mut held = self.hold(share::leaving(&caps, &wanted, size)).await?;
-        // The name is used after a wait.
-        self.recheck(own)?;
-        let address = Address::object(own.name, element.key);
-        let object = self.open(address, version, element, window.len).await?;
+        let object = self.open(own, version, element, window.len).await?;
         held.shrink(share::leaving(&caps, &object.range, object.meta.size));
         self.write_out(object, held, element, window).await
     }
@@ -279,22 +274,17 @@ impl<S: Store, L: Link> Context<'_, S, L> {
 
     async fn retrieve_inline(
         &self,
-        address: Address<'_>,
+        own: Own<'_>,
         version: Option<VersionId>,
         element: &Retrieve<'_>,
     ) -> Result<Retrieved, Failure> {
+        let room = INLINE_BYTES_MAX as u64;
         let Object {
             meta,
             range,
             mut body,
-        } = self
-            .store
-            .retrieve(address, version, range(element.range))
-            .await?;
+        } = self.open(own, version, element, room).await?;
         let len = range.end - range.start;
-        if len > INLINE_BYTES_MAX as u64 {
-            return Err(Failure::TOO_SHORT);
-        }
         let mut passing = Passing::of(element, &range, meta.size);
         let mut inline = None;
         while let Some(buf) = body.next().await? {

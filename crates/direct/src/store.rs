@@ -10,7 +10,7 @@ use forebay_store::{
 use futures_util::FutureExt;
 use futures_util::future::join;
 
-use crate::call::Context;
+use crate::call::{Context, Own};
 use crate::retrieve::described;
 use crate::share::{self, Held};
 use crate::status::Failure;
@@ -54,7 +54,7 @@ pub(crate) fn condition(condition: direct::Condition<'_>) -> Result<Condition, F
 impl<S: Store, L: Link> Context<'_, S, L> {
     pub(crate) async fn put(
         &self,
-        namespace: &str,
+        own: Own<'_>,
         element: direct::Store<'_>,
     ) -> Result<Stored, Failure> {
         let size = match element.body {
@@ -69,8 +69,10 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             condition: condition(element.condition)?,
         };
         let attributes = kept(element.attributes)?;
-        let address = Address::object(namespace, element.key);
-        let mut upload = self.store.store(address, options).await?;
+        let address = Address::object(own.name, element.key);
+        let begun = self.store.store(address, options).await;
+        self.recheck(own)?;
+        let mut upload = begun?;
         // Until it is done: the store may still have buffers.
         let _held = match element.body {
             Body::Message(bytes) => fill(&mut upload, bytes).await.map(|()| None),

@@ -40,6 +40,8 @@ pub struct Caps {
 ///   [`Durability::Relaxed`](crate::Durability::Relaxed).
 /// - **All or nothing.** An error means that nothing changed, except [`ErrorKind::OutcomeUnknown`]. Dropping an [`Upload`] or
 ///   a future before it is done leaves the old value; a change that was already being made durable may still happen.
+/// - **Namespaces** are found by name when a call begins. One that gets the name while the call waits is another one: what it holds is
+///   neither given out nor changed.
 /// - **Checked.** Bytes that do not match their checksum are an error, never data. No input panics.
 /// - **Expired is absent.** A value from its `expires` on is not found, not listed and does not fail a condition. In a versioned
 ///   namespace only that version goes: older ones stay, and none becomes current by it.

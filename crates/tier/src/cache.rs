@@ -10,6 +10,7 @@ use crate::disk::{Disk, QUEUE_BYTES_MAX};
 use crate::flight::Flights;
 use crate::index::{Fallout, Index, Place, is_same};
 use crate::metrics::{Counters, Metrics, count};
+use crate::namesake::address;
 use crate::stripes::{Changing, Quiet, Stripes};
 use crate::write_back::WriteBack;
 
@@ -96,6 +97,17 @@ impl<S: Store> Cache<S> {
         }
     }
 
+    /// The metadata that a hit would have, without a look at the store.
+    pub async fn known(&self, place: &Place) -> Option<Meta> {
+        let now = self.now();
+        if let Some(pending) = self.write_back.find(place, now).await {
+            return Some(pending.meta.clone());
+        }
+        let held = self.index.meta(place, now);
+        held.filter(|(_, known)| self.is_trusted(*known, now))
+            .map(|(meta, _)| meta)
+    }
+
     /// Begins a change of a key: from here on nothing of it is held.
     pub fn change(&self, place: &Place) -> Changing {
         let changing = self.stripes.change(place.hash);
@@ -131,7 +143,7 @@ impl<S: Store> Cache<S> {
         count(&self.counters.checks);
         let quiet = self.stripes.quiet(place.hash);
         let asked = self.now();
-        match store.stat(address(place), None).await {
+        match store.stat(address(store, place)?, None).await {
             Ok(meta) if is_same(&meta, held) => {
                 self.confirm(place, value, &meta, asked, quiet);
                 Ok(Some(meta))
@@ -172,9 +184,4 @@ impl<S: Store> Cache<S> {
         metrics.write_back_bytes = self.write_back.waiting_bytes();
         metrics
     }
-}
-
-/// The address of a place.
-pub(crate) fn address(place: &Place) -> Address<'_> {
-    Address::object(&place.namespace.name, &place.key)
 }

@@ -17,9 +17,10 @@ use forebay_store::{
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as TurnMutex, OwnedSemaphorePermit, Semaphore};
 
-use crate::cache::{Cache, address};
+use crate::cache::Cache;
 use crate::index::{Place, is_same};
 use crate::metrics::count;
+use crate::namesake::address;
 use crate::piece::{Cutter, PIECE_BYTES, Piece, bytes_of, pieces_of};
 use crate::stripes::Quiet;
 
@@ -263,7 +264,7 @@ impl<S: Store> Flight<S> {
         }
         count(&cache.counters.fills);
         match store
-            .retrieve(address(&self.place), None, self.request)
+            .retrieve(address(store, &self.place)?, None, self.request)
             .await
         {
             Err(error) => {
@@ -403,7 +404,7 @@ pub(crate) async fn reread<S: Store>(
         true => ByteRange::Full,
         false => ByteRange::Inclusive(bytes.start, bytes.end - 1),
     };
-    let object = store.retrieve(address(place), None, range).await?;
+    let object = store.retrieve(address(store, place)?, None, range).await?;
     match is_same(&object.meta, meta) && object.range == bytes {
         true => Ok(object.body),
         false => Err(gone()),

@@ -8,6 +8,7 @@
 //!   nothing is copied.
 //! - `index`, `shard`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
 //! - [`policy`]: what leaves. [`policy::S3Fifo`] by default, with [`policy::WTinyLfu`] and [`policy::Lru`] to compare it with.
+//! - `namesake`: whether a namespace still has its name, by which the store is asked.
 //! - `flight`: one read of the store for everybody who wants the same bytes at the same time.
 //! - `stripes`, `change`: no value goes into the cache while it may be replaced, whether or not somebody waits for that.
 //! - `follow`: notices of changes by others, where the store below gives them.
@@ -44,6 +45,7 @@ mod follow;
 mod index;
 mod kept_meta;
 mod metrics;
+mod namesake;
 mod piece;
 pub mod policy;
 mod read;

@@ -8,10 +8,11 @@ use forebay_mem::RegionSlice;
 use forebay_store::{ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError};
 
 use crate::body::{From, Kept, Part, TierBody};
-use crate::cache::{Cache, address};
+use crate::cache::Cache;
 use crate::flight::{Boarded, Reader, whole_pieces};
 use crate::index::{Found, Held, Place, is_same};
 use crate::metrics::count;
+use crate::namesake::{address, still};
 use crate::piece::{PIECE_BYTES, part_of, pieces_of};
 use crate::stripes::Quiet;
 use crate::tier::Tier;
@@ -26,7 +27,7 @@ pub(crate) enum Way<S: Store> {
     Kept(Object<Box<Kept<S>>>),
     /// Out of a body that was opened to share it, before it came out that there is no room to.
     Cut(Object<TierBody<S>>),
-    /// The store has to answer alone.
+    /// The store has to answer alone, in this turn.
     Pass,
 }
 
@@ -73,10 +74,11 @@ impl<S: Store> Tier<S> {
                 Look::Pass => break,
             }
         }
+        still(&*self.store, &place.namespace)?;
         Ok(Way::Pass)
     }
 
-    /// The same, with the bytes at the start of `target`.
+    /// The same, with the bytes at the start of `target`; `None` when the store has to answer alone, in this turn.
     pub(crate) async fn kept_into(
         &self,
         cache: &Arc<Cache<S>>,
@@ -87,6 +89,7 @@ impl<S: Store> Tier<S> {
         // What is too long to be kept goes the store's own way, which may be straight into the target.
         if target.len() as u64 > cache.config.span_bytes_max {
             cache.write_back.settle(&place).await;
+            still(&*self.store, &place.namespace)?;
             return Ok(None);
         }
         let mut found = match self.kept(cache, place, range).await? {
@@ -222,7 +225,11 @@ impl<S: Store> Tier<S> {
         let request = match (whole_pieces(range), range) {
             (Some(request), _) => request,
             (None, ByteRange::Suffix(bytes)) => {
-                let size = self.store.stat(address(place), None).await?.size;
+                let size = self
+                    .store
+                    .stat(address(&*self.store, place)?, None)
+                    .await?
+                    .size;
                 let whole = whole_pieces(ByteRange::From(size.saturating_sub(bytes)));
                 whole.unwrap_or(ByteRange::Full)
             }
@@ -290,7 +297,7 @@ impl<S: Store> Tier<S> {
                 // What another asked for may be older than this call.
                 if strict && !by_us {
                     count(&cache.counters.checks);
-                    let current = self.store.stat(address(place), None).await?;
+                    let current = self.store.stat(address(&*self.store, place)?, None).await?;
                     if !is_same(&current, &meta) {
                         return Ok(Begun::Pass);
                     }

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use forebay_mem::{Pool, RegionSlice};
 use forebay_store::limits::{check_batch, check_compose, check_key};
 use forebay_store::{
-    Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, ErrorKind, Execute,
-    Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
-    Seal, Source, Store, StoreError, StoreOptions, Stored, VersionId, VersionPage,
+    Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, Execute, Executed,
+    ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Seal,
+    Source, Store, StoreOptions, Stored, VersionId, VersionPage,
 };
 
 use crate::body::TierBody;
-use crate::cache::{Cache, address};
+use crate::cache::Cache;
 use crate::change;
 use crate::config::Config;
 use crate::disk::{self, Disk, StoreShelf};
 use crate::follow;
 use crate::index::Place;
 use crate::metrics::{Metrics, count};
+use crate::namesake::{address, still};
 use crate::read::Way;
 use crate::upload::TierUpload;
 use crate::write_back::Unlanded;
@@ -117,6 +118,7 @@ impl<S: Store> Tier<S> {
             && let Some((cache, place)) = self.placed(address, None)?
         {
             cache.write_back.settle(&place).await;
+            still(&*self.store, &place.namespace)?;
         }
         Ok(())
     }
@@ -155,12 +157,7 @@ impl<S: Store> Tier<S> {
             && let Ok(meant) = self.store.namespace(name)
         {
             cache.write_back.settle_namespace(meant.id).await;
-            if self.store.namespace(name)?.id != meant.id {
-                return Err(StoreError::new(
-                    ErrorKind::NoSuchNamespace,
-                    format!("there is no namespace {name:?}"),
-                ));
-            }
+            still(&*self.store, &meant)?;
         }
         Ok(())
     }
@@ -184,21 +181,6 @@ impl<S: Store> Tier<S> {
         if let Some(cache) = &self.cache {
             count(&cache.counters.passed);
         }
-    }
-
-    /// The metadata that a hit would have, without a look at the store.
-    async fn known(&self, address: Address<'_>) -> Result<Option<Meta>> {
-        let Some((cache, place)) = self.placed(address, None)? else {
-            return Ok(None);
-        };
-        let now = cache.now();
-        if let Some(pending) = cache.write_back.find(&place, now).await {
-            return Ok(Some(pending.meta.clone()));
-        }
-        let held = cache.index.meta(&place, now);
-        Ok(held
-            .filter(|(_, known)| cache.is_trusted(*known, now))
-            .map(|(meta, _)| meta))
     }
 }
 
@@ -264,15 +246,27 @@ impl<S: Store> Store for Tier<S> {
             return self.store.exist(addresses).await;
         }
         check_batch(addresses)?;
+        let mut meant: Vec<Arc<NamespaceInfo>> = Vec::new();
+        for Address { namespace, .. } in addresses {
+            if meant.last().is_none_or(|last| last.name != *namespace) {
+                meant.push(self.store.namespace(namespace)?);
+            }
+        }
         let mut metas = Vec::with_capacity(addresses.len());
         let mut asked = Vec::new();
         for address in addresses {
-            let known = self.known(*address).await?;
+            let known = match self.placed(*address, None)? {
+                Some((cache, place)) => cache.known(&place).await,
+                None => None,
+            };
             if known.is_none() {
                 asked.push(*address);
             }
             metas.push(known);
         }
+        meant
+            .iter()
+            .try_for_each(|meant| still(&*self.store, meant))?;
         if !asked.is_empty() {
             let mut found = self.store.exist(&asked).await?.into_iter();
             for meta in metas.iter_mut().filter(|meta| meta.is_none()) {
@@ -283,10 +277,11 @@ impl<S: Store> Store for Tier<S> {
     }
 
     async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        if version.is_none()
-            && let Some(meta) = self.known(address).await?
-        {
-            return Ok(meta);
+        if let Some((cache, place)) = self.placed(address, version)? {
+            if let Some(meta) = cache.known(&place).await {
+                return Ok(meta);
+            }
+            still(&*self.store, &place.namespace)?;
         }
         self.settled_version(address, version).await?;
         self.store.stat(address, version).await
@@ -299,6 +294,7 @@ impl<S: Store> Store for Tier<S> {
         };
         if options.condition != Condition::None {
             cache.write_back.settle(&place).await;
+            still(&*self.store, &place.namespace)?;
         }
         let upload = self.store.store(address, options).await?;
         Ok(TierUpload::kept(
@@ -344,7 +340,7 @@ impl<S: Store> Store for Tier<S> {
                 })
                 .collect();
             let consumed: Vec<_> = consumed.iter().map(|key| &key[..]).collect();
-            let target = address(&place);
+            let target = address(&*store, &place)?;
             store
                 .compose(target, &sources, &consumed, options, seal)
                 .await
@@ -369,7 +365,12 @@ impl<S: Store> Store for Tier<S> {
         let (store, seen) = (self.store.clone(), seen.cloned());
         change::make(direct, changing, async move {
             store
-                .amend(address(&place), version, seen.as_ref(), attributes)
+                .amend(
+                    address(&*store, &place)?,
+                    version,
+                    seen.as_ref(),
+                    attributes,
+                )
                 .await
         })
         .await
@@ -383,7 +384,7 @@ impl<S: Store> Store for Tier<S> {
         let changing = cache.change(&place);
         let store = self.store.clone();
         change::make(direct, changing, async move {
-            store.delete(address(&place), options).await
+            store.delete(address(&*store, &place)?, options).await
         })
         .await
     }
@@ -401,7 +402,7 @@ impl<S: Store> Store for Tier<S> {
         let changing = cache.change(&place);
         let (store, seen) = (self.store.clone(), seen.clone());
         change::make(direct, changing, async move {
-            store.let_go(address(&place), &seen, away).await
+            store.let_go(address(&*store, &place)?, &seen, away).await
         })
         .await
     }

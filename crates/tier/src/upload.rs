@@ -12,10 +12,11 @@ use forebay_store::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::cache::{Cache, address};
+use crate::cache::Cache;
 use crate::change::{is_unknown, see_through};
 use crate::index::Place;
 use crate::metrics::count;
+use crate::namesake::address;
 use crate::piece::{Cutter, Piece};
 use crate::stripes::Changing;
 use crate::write_back::{Pending, Waiting};
@@ -297,14 +298,8 @@ impl<S: Store> Kept<S> {
 
     /// The same value once more, out of what is held of it.
     async fn store_again(&self, seal: Seal) -> Result<Stored> {
-        let namespace = &self.place.namespace;
-        if self.store.namespace(&namespace.name)?.id != namespace.id {
-            return Err(StoreError::new(
-                ErrorKind::NoSuchNamespace,
-                "another namespace has its name",
-            ));
-        }
-        let mut upload = self.store.store(address(&self.place), self.options).await?;
+        let address = address(&*self.store, &self.place)?;
+        let mut upload = self.store.store(address, self.options).await?;
         for piece in &self.pieces {
             let mut bufs = Vec::new();
             if !piece.checked(0..piece.len(), &mut bufs) {

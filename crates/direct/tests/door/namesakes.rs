@@ -4,10 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_direct::{Config, Door};
-use forebay_fabric::{Fabric, Link};
-use forebay_proto::direct::{Body, Hop, Operation, RequestWriter, Status, Target, parse_reply};
+use forebay_fabric::{Access, Fabric, Link};
+use forebay_mem::Region;
+use forebay_proto::direct::{
+    Body, Hop, Operation, Range, RequestWriter, Retrieve, Status, Target, Window, parse_reply,
+};
 use forebay_store::suite::{Around, Detour};
-use forebay_store::{Address, DeleteOptions, MemoryStore, Meta, NamespaceConfig, Scope, Store};
+use forebay_store::{
+    Address, ByteRange, DeleteOptions, MemoryBody, MemoryStore, MemoryUpload, Meta,
+    NamespaceConfig, Object, Scope, Store, StoreOptions, VersionId,
+};
 
 use crate::any::Way;
 use crate::support::*;
@@ -133,6 +139,107 @@ impl Detour<MemoryStore> for Bequest {
             }
         }
         found
+    }
+}
+
+/// The namespace changes hands before the store does anything, and has values under the same keys then.
+#[derive(Clone)]
+struct Haste;
+
+impl Haste {
+    async fn inherit(store: &MemoryStore) {
+        change_hands(store).await;
+        write(store, NAMESPACE, b"k0", b"theirs").await;
+    }
+}
+
+impl Detour<MemoryStore> for Haste {
+    async fn retrieve(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> forebay_store::Result<Object<MemoryBody>> {
+        Haste::inherit(store).await;
+        store.retrieve(address, version, range).await
+    }
+
+    async fn store(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: StoreOptions,
+    ) -> forebay_store::Result<MemoryUpload> {
+        Haste::inherit(store).await;
+        store.store(address, options).await
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_a_store_found_late_is_not_given_on() {
+    let part = Range::Inclusive(0, 1);
+    // Copied by the store's buffers, carried by the link, in the reply; alone and with another; stored.
+    for (way, into_reply, elements) in [
+        (Fabric::Shm, false, 1),
+        (Fabric::Iwarp, false, 1),
+        (Fabric::Shm, true, 1),
+        (Fabric::Shm, true, 2),
+        (Fabric::Shm, true, 0),
+    ] {
+        let server = Server::new().await;
+        server.set(NAMESPACE, b"k0", b"ours").await;
+        let store = Around {
+            store: (*server.store).clone(),
+            detour: Haste,
+        };
+        let door = Door::new(Arc::new(store), Config::default());
+        let session = server.session(TENANT);
+        let (near, far, _) = server.join(&session, Way::Pipe(way)).await;
+        let memory = Region::memfd(4096).unwrap().slice(0..4096).unwrap();
+        let exposure = near.expose(memory.clone(), Access::Write).await.unwrap();
+        let target = match into_reply {
+            true => Target::Message,
+            false => Target::Window(Window {
+                stag: exposure.stag.0,
+                offset: 0,
+                len: 4096,
+            }),
+        };
+        let asking = async {
+            let mut message = Vec::new();
+            let operation = match elements {
+                0 => Operation::Store,
+                _ => Operation::Retrieve,
+            };
+            let mut writer = RequestWriter::begin(&mut message, operation, 1, NAMESPACE).unwrap();
+            for _ in 0..elements {
+                let range = part;
+                let element = Retrieve {
+                    range,
+                    ..whole(b"k0", target)
+                };
+                writer.retrieve(&element).unwrap();
+            }
+            if elements == 0 {
+                writer.store(&plain(b"k0", Body::Message(b"x"))).unwrap();
+            }
+            writer.finish();
+            near.send(&message).await.unwrap();
+            near.recv(&mut message).await.unwrap().unwrap();
+            for result in parse_reply(&message).unwrap().results {
+                assert_eq!(result.status, Status::NoSuchNamespace);
+            }
+        };
+        tokio::select! {
+            reason = door.serve(&session, &far, std::future::pending()) => panic!("{reason}"),
+            () = asking => {}
+        }
+        let mut placed = [0; 6];
+        assert!(memory.read(0, &mut placed));
+        assert_eq!(placed, [0; 6]);
+        let theirs = server.value(NAMESPACE, b"k0").await;
+        assert_eq!(theirs.as_deref(), Some(&b"theirs"[..]));
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use forebay_mem::{Buf, RegionSlice};
 use forebay_store::{
-    Address, Away as Name, Body, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError,
-    VersionId,
+    Address, Away as Name, Body, ByteRange, ErrorKind, Meta, NamespaceInfo, Object, Result, Store,
+    StoreError, VersionId,
 };
 
 use super::bucket::Bucket;
@@ -16,6 +16,7 @@ use super::mover::{Config, Mover, Recalling, WAIT_BYTES_MAX, outcome};
 use super::pins::Pin;
 use super::policy::{Policy, Recall};
 use super::reads::spot;
+use crate::namesake::still;
 
 /// Bytes may move between the look at a value and the look at its bytes; then the look is repeated.
 const LOOKS_MAX: usize = 16;
@@ -89,17 +90,16 @@ impl<S: Store> Cold<S> {
 
 impl<S: Store> Mover<S> {
     /// Notes that a value was read.
-    fn note_read(&self, address: Address<'_>) {
-        if self.reads.is_on()
-            && let Ok(info) = self.hot.namespace(address.namespace)
-        {
-            self.reads.note(spot(info.id, address.key), self.now());
+    fn note_read(&self, namespace: &NamespaceInfo, key: &[u8]) {
+        if self.reads.is_on() {
+            self.reads.note(spot(namespace.id, key), self.now());
         }
     }
 
-    /// A value that the store could not read, for its bytes are away: `error` says where.
+    /// A value of the namespace that was `meant`, which the store could not read, for its bytes are away: `error` says where.
     async fn retrieve(
         self: &Arc<Self>,
+        meant: &NamespaceInfo,
         address: Address<'_>,
         version: Option<VersionId>,
         range: ByteRange,
@@ -114,7 +114,7 @@ impl<S: Store> Mover<S> {
                 return Err(error);
             };
             let whole = wanted == (0..meta.size);
-            if look == 0 && self.comes_back(address.namespace) {
+            if look == 0 && comes_back(meant) {
                 let parts =
                     !whole && self.read_in_parts(away, meta.size, wanted.end - wanted.start);
                 let recall = match parts || whole {
@@ -136,6 +136,7 @@ impl<S: Store> Mover<S> {
                 }
             }
             let pin = self.pins.pin(away);
+            still(&*self.hot, meant)?;
             if let Ok(Some(still)) = self.hot.away(address, Some(meta.version)).await
                 && still == away
             {
@@ -151,6 +152,7 @@ impl<S: Store> Mover<S> {
                     body: ColdBody::Away(Box::new(away)),
                 });
             }
+            still(&*self.hot, meant)?;
             error = match self.hot.retrieve(address, version, range).await {
                 Ok(Object { meta, range, body }) => {
                     let body = ColdBody::Here(body);
@@ -164,13 +166,12 @@ impl<S: Store> Mover<S> {
             "the bytes of the value keep moving; try again",
         ))
     }
+}
 
-    /// Whether a value that is read whole comes back.
-    fn comes_back(&self, namespace: &str) -> bool {
-        let info = self.hot.namespace(namespace);
-        let policy = info.ok().and_then(|info| Policy::of(&info));
-        policy.unwrap_or_default().recall == Recall::Read
-    }
+/// Whether a value that is read whole comes back.
+fn comes_back(namespace: &NamespaceInfo) -> bool {
+    let policy = Policy::of(namespace);
+    policy.unwrap_or_default().recall == Recall::Read
 }
 
 fn keeps_bytes() -> StoreError {
@@ -191,20 +192,23 @@ impl<S: Store> Store for Cold<S> {
         version: Option<VersionId>,
         range: ByteRange,
     ) -> Result<Object<Self::Body>> {
+        let here = |Object { meta, range, body }| Object {
+            meta,
+            range,
+            body: ColdBody::Here(body),
+        };
+        let Some(mover) = &self.mover else {
+            let found = self.hot.retrieve(address, version, range).await;
+            return found.map(here);
+        };
+        let meant = self.hot.namespace(address.namespace)?;
         let found = self.hot.retrieve(address, version, range).await;
-        if let Some(mover) = &self.mover {
-            mover.note_read(address);
-        }
-        match (found, &self.mover) {
-            (Ok(Object { meta, range, body }), _) => Ok(Object {
-                meta,
-                range,
-                body: ColdBody::Here(body),
-            }),
-            (Err(error), Some(mover)) if error.away().is_some() => {
-                Box::pin(mover.retrieve(address, version, range, error)).await
+        mover.note_read(&meant, address.key);
+        match found {
+            Err(error) if error.away().is_some() => {
+                Box::pin(mover.retrieve(&meant, address, version, range, error)).await
             }
-            (Err(error), _) => Err(error),
+            found => found.map(here),
         }
     }
 
@@ -221,13 +225,14 @@ impl<S: Store> Store for Cold<S> {
                 .retrieve_into(address, version, range, target)
                 .await;
         };
+        let meant = self.hot.namespace(address.namespace)?;
+        mover.note_read(&meant, address.key);
         let placed = self
             .hot
             .retrieve_into(address, version, range, target.clone());
-        mover.note_read(address);
         match placed.await {
             Err(error) if error.away().is_some() => {
-                let found = Box::pin(mover.retrieve(address, version, range, error));
+                let found = Box::pin(mover.retrieve(&meant, address, version, range, error));
                 found.await?.place_into(&target).await
             }
             placed => placed,

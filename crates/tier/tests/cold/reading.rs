@@ -1,12 +1,14 @@
 //! Values whose bytes are away, read whole, in part, by many, and while they end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use forebay_mem::Pool;
-use forebay_store::{Body, ByteRange, Store, Versioning};
+use forebay_store::{Body, ByteRange, ErrorKind, NamespaceConfig, Store, Versioning};
 use forebay_tier::cold::{Policy, Recall};
+use futures_util::poll;
 
 use crate::support::{SIZES, World, content, drain, object};
 
@@ -298,4 +300,24 @@ async fn a_reader_that_goes_leaves_the_recall_to_others() {
         .body;
     while none.next().await.expect("read").is_some() {}
     assert!(none.next().await.expect("read").is_none());
+}
+
+#[tokio::test]
+async fn what_comes_back_is_not_looked_for_in_another_namespace_of_the_name() {
+    let world = World::new(Versioning::Off).await;
+    world.put_away("key", &content(1, 5000)).await;
+    world.far.knobs.slow.store(true, SeqCst);
+    let mut reading = pin!(world.read("key", ByteRange::Full));
+    assert!(poll!(reading.as_mut()).is_pending());
+    world.delete("key").await;
+    world.hot.delete_namespace("ns").await.expect("it is empty");
+    let config = NamespaceConfig {
+        tenant: "another".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    let made = world.hot.create_namespace("ns", config).await;
+    made.expect("the name is free");
+    world.put("key", b"theirs").await;
+    let told = reading.await.expect_err("it is another's");
+    assert_eq!(told.kind(), ErrorKind::NoSuchNamespace);
 }
