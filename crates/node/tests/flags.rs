@@ -138,3 +138,79 @@ fn what_says_no_more_than_the_default_is_in_nobodys_way() {
     ]);
     server.ok(&["ls"]);
 }
+
+/// What `serve` says with a configuration of this text.
+fn configured(place: &Place, text: &str, flags: &[&str], variable: Option<(&str, &str)>) -> Ran {
+    let config = place.path("forebay.toml");
+    fs::write(&config, text).unwrap();
+    let named = ["--config", config.to_str().unwrap()];
+    let flags = [&named, flags].concat();
+    match place.try_serve_with(&flags, |command| {
+        command.envs(variable);
+    }) {
+        Ok(_) => panic!("{text} was taken"),
+        Err(ran) => ran,
+    }
+}
+
+#[test]
+fn what_a_flag_or_a_variable_goes_with_may_stand_in_the_file() {
+    let place = Place::new();
+    // All are taken as usage: what does not start says why.
+    let disk = format!("{}:1GiB", place.path("LOCK/cache").display());
+    fs::write(place.path("LOCK"), "").unwrap();
+    let device = "device = \"nvme+tcp://127.0.0.1:1/nqn.2026-01.com.example:a/1\"\n";
+    let key = "NVMeTLSkey-1:00:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let mixed: [(&str, &[&str], Option<(&str, &str)>, &str); 4] = [
+        (
+            "s3-tls-cert = \"/none/cert.pem\"\n",
+            &["--s3-tls-key", "/none/key.pem"],
+            None,
+            "/none/",
+        ),
+        (
+            "cache-memory = \"16MiB\"\n",
+            &["--cache-disk", &disk],
+            None,
+            "LOCK/cache",
+        ),
+        (
+            device,
+            &["--device-host-nqn", "nqn.2026-01.com.example:b"],
+            None,
+            "127.0.0.1:1",
+        ),
+        (
+            device,
+            &[],
+            Some(("FOREBAY_DEVICE_TLS_KEY", key)),
+            "127.0.0.1:1",
+        ),
+    ];
+    for (text, flags, variable, words) in mixed {
+        let ran = configured(&place, text, flags, variable);
+        assert!(
+            ran.err.contains(words) && !ran.err.contains("required"),
+            "{text} {flags:?}: {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_flag_wins_over_a_key_that_cannot_stand_beside_it() {
+    let place = Place::new();
+    let config = place.path("forebay.toml");
+    let named = ["--config", config.to_str().unwrap()];
+    for (key, flag) in [
+        ("cache-trust = 5", "--cache-strict"),
+        ("cache-strict = true", "--cache-trust=5"),
+    ] {
+        fs::write(&config, format!("cache-memory = \"16MiB\"\n{key}\n")).unwrap();
+        let server = place.serve(&[&named[..], &[flag]].concat());
+        assert_eq!(server.terminate(), Some(0), "{flag} over {key}");
+    }
+    // Two keys of one file are a mistake, as two flags are.
+    let both = "cache-memory = \"16MiB\"\ncache-trust = 5\ncache-strict = true\n";
+    let ran = configured(&place, both, &[], None).expect(2);
+    assert!(ran.err.contains("cannot be used with"), "{ran:?}");
+}

@@ -106,30 +106,30 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
 fn parse(argv: &[OsString]) -> Outcome<Option<Cli>> {
     let mut command = Cli::command();
     command.build();
-    let Some(matches) = matches(&command, argv)? else {
-        return Ok(None);
-    };
-    let config = matches
-        .subcommand_matches("serve")
-        .and_then(|serve| Some((serve, serve.get_one::<std::path::PathBuf>("config")?)));
+    // What a flag or a variable goes with may stand in the file: mistakes count when the two are one.
+    let given = Cli::command()
+        .ignore_errors(true)
+        .try_get_matches_from(argv);
+    let config = given.as_ref().ok().and_then(|given| {
+        let given = given.subcommand_matches("serve")?;
+        let file = given.get_one::<std::path::PathBuf>("config")?;
+        Some((given, file, command.find_subcommand("serve")?))
+    });
     let matches = match config {
-        None => matches,
-        Some((given, file)) => {
-            let flags = command.find_subcommand("serve").unwrap_or(&command);
+        None => matches(command, argv)?,
+        Some((given, file, flags)) => {
             let merged = serve::config::merge(argv, file, flags, given)?;
-            match self::matches(&command, &merged)? {
-                Some(matches) => matches,
-                None => return Ok(None),
-            }
+            matches(command, &merged)?
         }
     };
-    Cli::from_arg_matches(&matches)
-        .map(Some)
+    matches
+        .map(|matches| Cli::from_arg_matches(&matches))
+        .transpose()
         .map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-fn matches(command: &clap::Command, argv: &[OsString]) -> Outcome<Option<clap::ArgMatches>> {
-    match command.clone().try_get_matches_from(argv) {
+fn matches(command: clap::Command, argv: &[OsString]) -> Outcome<Option<clap::ArgMatches>> {
+    match command.try_get_matches_from(argv) {
         Ok(matches) => Ok(Some(matches)),
         Err(error) => {
             // clap writes help to standard output and mistakes to standard error, with colours where they are wanted.

@@ -5,16 +5,32 @@ use std::fs;
 use std::path::Path;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use toml::Value;
 
 use crate::exit::{Exit, Failure, Outcome};
 
 /// A flag of `serve`.
 struct Flag<'a> {
-    id: &'a str,
+    arg: &'a Arg,
     long: &'a str,
-    has_value: bool,
+}
+
+impl Flag<'_> {
+    fn is_given(&self, given: &ArgMatches) -> bool {
+        given.value_source(self.arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+    }
+
+    /// Whether the two cannot stand together, or `other` is of a door that this one closes.
+    fn is_against(&self, other: &Flag<'_>, serve: &Command) -> bool {
+        let excludes = |one: &Arg, other: &Arg| {
+            let excluded = serve.get_arg_conflicts_with(one);
+            excluded.iter().any(|arg| arg.get_id() == other.get_id())
+        };
+        excludes(self.arg, other.arg)
+            || excludes(other.arg, self.arg)
+            || self.long.strip_prefix("no-") == Some(other.long)
+    }
 }
 
 /// `argv` of a `serve` command with the file's keys put before the flags given, which win.
@@ -35,36 +51,23 @@ pub fn merge(
     let known: Vec<Flag> = serve
         .get_arguments()
         .filter(|arg| !matches!(arg.get_id().as_str(), "config" | "help" | "version"))
-        .map(|arg| {
-            let id = arg.get_id().as_str();
-            Flag {
-                id,
-                long: arg.get_long().unwrap_or(id),
-                has_value: arg.get_action().takes_values(),
-            }
+        .map(|arg| Flag {
+            arg,
+            long: arg.get_long().unwrap_or(arg.get_id().as_str()),
         })
         .collect();
-    let is_given = |id: &str| {
-        known.iter().any(|known| known.id == id)
-            && given.value_source(id) == Some(ValueSource::CommandLine)
-    };
     let mut flags = Vec::new();
     let mut positional = Vec::new();
     for (key, value) in &table {
-        let Some(Flag {
-            id,
-            long,
-            has_value,
-        }) = known.iter().find(|known| known.long == key)
-        else {
+        let Some(flag) = known.iter().find(|known| known.long == key) else {
             return Err(wrong(unknown(key, known.iter().map(|known| known.long))));
         };
-        // A flag that opens a door wins over a key that closes it.
-        let opens = id.strip_prefix("no_").is_some_and(is_given);
-        if is_given(id) || opens {
+        let long = flag.long;
+        let mut beaten = known.iter().filter(|known| known.is_given(given));
+        if beaten.any(|known| known.long == long || flag.is_against(known, serve)) {
             continue;
         }
-        if !has_value {
+        if !flag.arg.get_action().takes_values() {
             match value {
                 Value::Boolean(true) => flags.push(format!("--{long}").into()),
                 Value::Boolean(false) => {}
@@ -79,7 +82,7 @@ pub fn merge(
         for value in values {
             match value {
                 None => return Err(wrong(format!("{key} needs a string or a number"))),
-                Some(value) if *id == "dir" => positional.push(OsString::from(value)),
+                Some(value) if long == "dir" => positional.push(OsString::from(value)),
                 Some(value) => flags.push(format!("--{long}={value}").into()),
             }
         }

@@ -28,6 +28,7 @@ pub fn forebay() -> Command {
         "FOREBAY_SECRET_KEY",
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
         "AWS_SHARED_CREDENTIALS_FILE",
         "AWS_PROFILE",
         "AWS_REGION",
@@ -83,17 +84,21 @@ impl Place {
     }
 
     pub fn serve_with(&self, flags: &[&str], set: impl FnOnce(&mut Command)) -> Server {
-        self.start(flags, set).unwrap_or_else(|ran| {
+        self.try_serve_with(flags, set).unwrap_or_else(|ran| {
             panic!("the server ended: {:?}\n{}\n{}", ran.code, ran.out, ran.err)
         })
     }
 
     /// The same, or what a server said that ended before its doors were open.
     pub fn try_serve(&self, flags: &[&str]) -> Result<Server, Ran> {
-        self.start(flags, |_| {})
+        self.try_serve_with(flags, |_| {})
     }
 
-    fn start(&self, flags: &[&str], set: impl FnOnce(&mut Command)) -> Result<Server, Ran> {
+    pub fn try_serve_with(
+        &self,
+        flags: &[&str],
+        set: impl FnOnce(&mut Command),
+    ) -> Result<Server, Ran> {
         let ready = self.path("ready.json");
         let mut command = self.serve_command(flags);
         set(&mut command);
