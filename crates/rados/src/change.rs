@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use forebay_mem::{Buf, CopySite, count_copy};
-use forebay_store::{Result, Space, StoreError, Usage};
+use forebay_store::{ErrorKind, Result, Space, StoreError, Usage};
+use futures_util::future::join;
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
@@ -13,6 +14,7 @@ use crate::index::Settle;
 use crate::keeper::Task;
 use crate::names;
 use crate::plan::{Data, Draft};
+use crate::pulse::swept;
 use crate::record::{Head, Kept, Segment, Value};
 use crate::sys::{Errno, Guard, Pairs, WriteOp};
 use crate::under_way::{Named, Pending, Sum};
@@ -238,6 +240,7 @@ impl Core {
             None => None,
         };
         let mut marked: Option<Marked> = None;
+        let mut was_changed = false;
         for _ in 0..LOOKS {
             let now = match seen.take() {
                 Some(seen) => seen,
@@ -283,9 +286,20 @@ impl Core {
                     Marked::new(self, namespace, named, number)
                 }
             };
-            if let Err(errno) = mark.enter(&step.draft.freed, number.is_some()).await {
+            // Who changed it meanwhile may have been one who took this gateway for dead, and stripes that came may have gone since.
+            let must_prove = was_changed || step.life.is_some();
+            let proving = async {
+                match must_prove {
+                    true => self.prove_alive().await,
+                    false => Ok(()),
+                }
+            };
+            let entering = mark.enter(&step.draft.freed, number.is_some());
+            let (entered, proved) = join(entering, proving).await;
+            let entered = entered.map_err(|errno| self.not_entered(namespace, errno));
+            if let Err(error) = entered.and(proved) {
                 mark.cancel();
-                return Err(self.not_entered(namespace, errno));
+                return Err(error);
             }
             // Between the entry and the change nobody may have swept it.
             if !self.pulse.is_alive_since(mark.life()) {
@@ -299,13 +313,14 @@ impl Core {
             }
             if step.life.is_some_and(|life| life != self.pulse.life()) {
                 mark.cancel();
-                return Err(crate::pulse::swept());
+                return Err(swept());
             }
             match self.carry_out(namespace, named, &now, *step, mark).await {
                 Carried::Done(after) => return Ok((answer, after)),
                 Carried::Changed(mark) => {
                     self.heads.forget(namespace.id, named);
                     marked = Some(mark);
+                    was_changed = true;
                 }
                 Carried::Failed(error) => return Err(error),
             }
@@ -422,6 +437,15 @@ impl Core {
                 return Carried::Failed(unwritten(errno, &shown(&named.key)));
             }
         };
+        // What creates a key is not refused when it comes late: its stripes may have gone before it came.
+        if seen.head.is_none()
+            && step.life.is_some()
+            && (self.prove_alive().await.is_err() || self.pulse.life() != life)
+        {
+            self.heads.forget(namespace.id, named);
+            let error = StoreError::new(ErrorKind::OutcomeUnknown, swept().to_string());
+            return Carried::Failed(error);
+        }
         let after = Seen {
             version,
             pieces,

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, OwnedMutexGuard, mpsc};
+use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::away::Forgotten;
@@ -26,7 +27,7 @@ use crate::names::{self, Home, Spaces};
 use crate::notices::Notices;
 use crate::pulse::Pulse;
 use crate::record::{Layout, Segment};
-use crate::sys::{Errno, Place};
+use crate::sys::{Errno, Lease, Place};
 use crate::under_way::Named;
 
 /// Locks for keys; keys that share one wait for each other needlessly.
@@ -58,6 +59,10 @@ pub(crate) struct Core {
     pub tasks: mpsc::UnboundedSender<Task>,
     /// Whether this gateway is known to be alive; else what it wrote may be swept, and it commits nothing.
     pub pulse: Pulse,
+    /// Held by whoever lives.
+    pub lease: Arc<Lease>,
+    /// When it was asked for last that was given. Held by whoever asks.
+    pub proved: AsyncMutex<Option<Instant>>,
     /// In which company what others have counted was read last. (Who opens a namespace reads it, too.)
     pub counted: AtomicU64,
     /// Held while namespaces are read.
@@ -273,9 +278,11 @@ impl Core {
         gateway: u64,
         registry: Arc<Place>,
         tasks: mpsc::UnboundedSender<Task>,
-    ) -> Core {
+    ) -> std::result::Result<Core, Errno> {
         let pulse = Pulse::new(config.lease);
-        Core {
+        let lease = names::gateway(gateway);
+        let lease = Lease::new(&registry, &lease, format!("{gateway:016x}").as_bytes())?;
+        Ok(Core {
             access,
             config,
             clock,
@@ -291,6 +298,8 @@ impl Core {
             notices: Notices::default(),
             tasks,
             pulse,
+            lease: Arc::new(lease),
+            proved: AsyncMutex::new(None),
             counted: AtomicU64::new(0),
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),
@@ -301,7 +310,7 @@ impl Core {
             locks: std::array::from_fn(|_| (0..LOCKS).map(|_| AsyncMutex::default()).collect()),
             hasher: RandomState::new(),
             gathering: AsyncMutex::new(()),
-        }
+        })
     }
 
     pub fn now(&self) -> u64 {

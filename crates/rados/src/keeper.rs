@@ -11,14 +11,14 @@ use forebay_store::Result;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::adopt::adopt_now_and_then;
 use crate::core::{Core, Namespace};
 use crate::listen::{listen, tell};
 use crate::namespaces::PATIENCE;
 use crate::record::Segment;
-use crate::sys::{Answer, AtEnd, Lease};
+use crate::sys::{Answer, AtEnd};
 use crate::under_way::Named;
 
 /// Changes wait so long for others to be entered in the index together with them: they are spread over its objects, and each write of
@@ -46,6 +46,8 @@ pub(crate) enum Task {
     Finish(Arc<Namespace>, Named, u128),
     /// Namespaces changed, or may have; who changed them may wait for an answer.
     Reload(Option<Answer>),
+    /// The lease was lost, and is held again.
+    ReturnToLife,
     /// Enter what waits, and end.
     Stop(Stop),
 }
@@ -66,16 +68,11 @@ impl Stop {
 }
 
 /// Runs until it is told to stop; what told it is to be dropped last.
-pub(crate) async fn run(
-    core: Arc<Core>,
-    mut tasks: mpsc::UnboundedReceiver<Task>,
-    lease: Lease,
-) -> Option<Stop> {
-    let lease = Arc::new(lease);
+pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task>) -> Option<Stop> {
     let (enough_heard, ended) = oneshot::channel();
     let listening = tokio::spawn(listen(core.clone(), ended));
     let (over, ended) = oneshot::channel();
-    let renewing = tokio::spawn(renew(core.clone(), lease.clone(), ended));
+    let renewing = tokio::spawn(renew(core.clone(), ended));
     let mut rounds = JoinSet::new();
     rounds.spawn(tell(core.clone()));
     rounds.spawn(adopt_now_and_then(core.clone()));
@@ -113,7 +110,7 @@ pub(crate) async fn run(
     // Afterwards nobody takes the lease that is given back.
     drop(over);
     let _ = renewing.await;
-    leave(&core, lease).await;
+    leave(&core).await;
     drop(enough_heard);
     let _ = listening.await;
     stopped
@@ -203,7 +200,7 @@ async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
 }
 
 /// Leaves nothing to be swept, if it can; else this gateway stays registered, and is swept once its lease is over.
-async fn leave(core: &Arc<Core>, lease: Arc<Lease>) {
+async fn leave(core: &Arc<Core>) {
     // What begins from here on happens no more, and what began before is in a journal.
     core.pulse.end();
     let left = match core.leaves_something().await {
@@ -219,7 +216,7 @@ async fn leave(core: &Arc<Core>, lease: Arc<Lease>) {
             tracing::debug!(%error, "this gateway's counters stay");
         }
     }
-    let _ = tokio::task::spawn_blocking(move || lease.release()).await;
+    core.give_lease_back().await;
     if let Err(error) = core.unregister_gateway().await {
         tracing::debug!(%error, "this gateway's name stays");
     }
@@ -248,6 +245,7 @@ async fn work(core: &Arc<Core>, task: Task) {
             }
             reloaded
         }
+        Task::ReturnToLife => return_to_life(core).await,
         Task::Settle(_) | Task::Stop(_) => Ok(()),
     };
     if let Err(error) = done {
@@ -257,9 +255,8 @@ async fn work(core: &Arc<Core>, task: Task) {
 
 /// Says that this gateway is alive, whatever else the keeper has to do, until `ended`. Once it could not for too long, it may count as
 /// dead, and what it has under way as nobody's.
-async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<()>) {
-    let hold = core.config.lease;
-    let mut renewal = interval(hold / 4);
+async fn renew(core: Arc<Core>, mut ended: oneshot::Receiver<()>) {
+    let mut renewal = interval(core.config.lease / 4);
     renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once; the lease was just taken.
     renewal.tick().await;
@@ -268,31 +265,19 @@ async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<
             _ = renewal.tick() => {}
             _ = &mut ended => return,
         }
-        let (lease, asked) = (lease.clone(), Instant::now());
-        let taken = tokio::task::spawn_blocking(move || lease.renew(hold)).await;
-        match taken {
-            Ok(Ok(())) => {
-                if core.pulse.renewed(asked) {
-                    tracing::warn!("this gateway's lease was lost, and is held again");
-                    // The next renewal does not wait for it: there may be much to read.
-                    tokio::spawn(return_to_life(core.clone()));
-                }
-            }
-            Ok(Err(errno)) => tracing::warn!(%errno, "the lease was not renewed"),
-            Err(error) => tracing::warn!(%error, "the lease was not renewed"),
+        if let Err(errno) = core.renew_lease().await {
+            tracing::warn!(%errno, "the lease was not renewed");
         }
     }
 }
 
 /// Who swept has forgotten this gateway, and has taken over what it had counted.
-async fn return_to_life(core: Arc<Core>) {
+async fn return_to_life(core: &Core) -> Result<()> {
     if let Err(error) = core.register().await {
         // It is tried again whenever the registry is read.
         tracing::warn!(%error, "this gateway is not known to the others");
     }
-    if let Err(error) = core.recount_all().await {
-        tracing::warn!(%error, "usage is read again later");
-    }
+    core.recount_all().await
 }
 
 /// Waits longer each time.

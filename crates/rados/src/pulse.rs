@@ -1,79 +1,100 @@
 //! Whether this gateway is known to be alive. One that is not may be swept: what it has under way is then nobody's.
+//!
+//! Its own clock tells it when it could not renew its lease for too long. That stands still with the machine, in a guest that is paused or a
+//! host that sleeps: so before it sends what others would have undone it asks the cluster, whose clock goes on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_store::{ErrorKind, Result, StoreError};
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
+
+use crate::core::Core;
+use crate::error::unread;
+use crate::keeper::Task;
+use crate::sys::{Errno, Lease};
 
 /// How often a gateway that may be taken for dead looks whether it still is.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// When the lease was renewed last, and how often it was lost.
+/// When the lease was renewed last, and how often it was taken.
 pub(crate) struct Pulse {
-    began: Instant,
     hold: Duration,
-    renewed_ms: AtomicU64,
-    life: AtomicU64,
-    ended: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When it was asked for last, and given; `None`: it is not held.
+    renewed: Option<Instant>,
+    life: u64,
+    ended: bool,
 }
 
 impl Pulse {
     /// Of a gateway whose lease of `hold` is about to be taken.
     pub fn new(hold: Duration) -> Pulse {
         Pulse {
-            began: Instant::now(),
             hold,
-            renewed_ms: AtomicU64::new(0),
-            life: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
+            state: Mutex::default(),
         }
     }
 
     /// This gateway leaves: it commits nothing any more.
     pub fn end(&self) {
-        self.ended.store(true, Relaxed);
+        self.state.lock().ended = true;
     }
 
     /// Whether it leaves.
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Relaxed)
+        self.state.lock().ended
     }
 
     /// Which life this is: the next begins when a lease was lost and taken anew.
     pub fn life(&self) -> u64 {
-        self.life.load(Relaxed)
+        self.state.lock().life
     }
 
-    /// The lease that was asked for at `asked` was given. Whether a new life begins with it.
-    pub fn renewed(&self, asked: Instant) -> bool {
-        let asked = asked.saturating_duration_since(self.began);
-        self.renewed_at(asked, self.began.elapsed())
+    fn is_held(&self) -> bool {
+        self.state.lock().renewed.is_some()
     }
 
-    fn renewed_at(&self, asked: Duration, now: Duration) -> bool {
-        let before = self.renewed_ms.swap(asked.as_millis() as u64, Relaxed);
-        let lost = now >= Duration::from_millis(before) + self.hold;
-        if lost {
-            self.life.fetch_add(1, Relaxed);
-        }
-        lost
+    /// The lease that was asked for at `asked` was given, and had been held until then.
+    fn renewed(&self, asked: Instant) {
+        self.state.lock().renewed = Some(asked);
+    }
+
+    /// It is held no more.
+    fn lost(&self) {
+        self.state.lock().renewed = None;
+    }
+
+    /// It was given anew: somebody may have swept before. Which life begins.
+    fn begin_life(&self, asked: Instant) -> u64 {
+        let mut state = self.state.lock();
+        state.renewed = Some(asked);
+        state.life += 1;
+        state.life
     }
 
     /// As if the lease had been lost, and taken anew.
     #[cfg(test)]
     pub fn lose(&self) {
-        self.life.fetch_add(1, Relaxed);
+        self.state.lock().life += 1;
     }
 
-    /// Whether nobody can have swept what was begun in that life. A quarter of the lease is left for what is on its way.
+    /// Whether nobody can have swept what was begun in that life, as far as can be told here. A quarter of the lease is left for what is
+    /// on its way.
     pub fn is_alive_since(&self, life: u64) -> bool {
-        self.alive_at(life, self.began.elapsed())
+        self.alive_at(life, Instant::now())
     }
 
-    fn alive_at(&self, life: u64, now: Duration) -> bool {
-        let renewed = Duration::from_millis(self.renewed_ms.load(Relaxed));
-        !self.has_ended() && now < renewed + self.hold * 3 / 4 && self.life() == life
+    fn alive_at(&self, life: u64, now: Instant) -> bool {
+        let state = self.state.lock();
+        let is_held = |renewed| now < renewed + self.hold * 3 / 4;
+        !state.ended && state.renewed.is_some_and(is_held) && state.life == life
     }
 
     /// Waits until the lease is held again.
@@ -81,7 +102,7 @@ impl Pulse {
         let begun = Instant::now();
         while !self.is_alive_since(self.life()) {
             if self.has_ended() {
-                return Err(StoreError::new(ErrorKind::Io, "the store is being closed"));
+                return Err(closing());
             }
             if begun.elapsed() > patience {
                 return Err(StoreError::new(
@@ -93,6 +114,83 @@ impl Pulse {
         }
         Ok(())
     }
+}
+
+impl Core {
+    /// Asks the cluster whether this gateway still has its lease. If not, it is taken anew, and another life begins. Who asks while others
+    /// do waits for one answer with all who came meanwhile.
+    pub async fn prove_alive(&self) -> Result<()> {
+        let came = Instant::now();
+        let proving = async {
+            let mut proved = self.proved.lock().await;
+            match *proved {
+                Some(asked) if asked > came => Ok(()),
+                _ => self.take_lease(&mut proved).await,
+            }
+        };
+        let proved = self.access.in_time(proving).await;
+        proved.map_err(|errno| match self.pulse.has_ended() {
+            true => closing(),
+            false => unread(errno, "this gateway's lease"),
+        })
+    }
+
+    /// The same as long as every connection answers: what goes by a dead one fails for ever, and only who takes this gateway for dead cleans
+    /// up after it.
+    pub async fn renew_lease(&self) -> std::result::Result<(), Errno> {
+        self.ask(Lease::reaches).await?;
+        self.take_lease(&mut *self.proved.lock().await).await
+    }
+
+    /// Nobody takes it any more: this gateway has ended.
+    pub async fn give_lease_back(&self) {
+        let _only = self.proved.lock().await;
+        let _ = self.ask(Lease::release).await;
+    }
+
+    /// Renews the lease, or takes it anew; `proved` is when that was asked for last.
+    async fn take_lease(&self, proved: &mut Option<Instant>) -> std::result::Result<(), Errno> {
+        if self.pulse.has_ended() {
+            return Err(Errno(libc::ESHUTDOWN));
+        }
+        let hold = self.config.lease;
+        let asked = Instant::now();
+        if self.pulse.is_held() {
+            match self.ask(move |lease| lease.renew(hold)).await {
+                Ok(()) => {
+                    self.pulse.renewed(asked);
+                    *proved = Some(asked);
+                    return Ok(());
+                }
+                Err(Errno(libc::ENOENT)) => {
+                    tracing::warn!("this gateway's lease was lost");
+                    self.pulse.lost();
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.ask(move |lease| lease.take(hold)).await?;
+        *proved = Some(asked);
+        if self.pulse.begin_life(asked) > 1 {
+            // Whoever asked does not wait for that: there may be much to read.
+            self.task(Task::ReturnToLife);
+        }
+        Ok(())
+    }
+
+    /// Calls of the lease block.
+    async fn ask(
+        &self,
+        call: impl FnOnce(&Lease) -> std::result::Result<(), Errno> + Send + 'static,
+    ) -> std::result::Result<(), Errno> {
+        let lease: Arc<Lease> = self.lease.clone();
+        let asked = spawn_blocking(move || call(&lease)).await;
+        asked.unwrap_or(Err(Errno(libc::ESHUTDOWN)))
+    }
+}
+
+fn closing() -> StoreError {
+    StoreError::new(ErrorKind::Io, "the store is being closed")
 }
 
 /// What began before a lease was lost may have been swept.
@@ -109,19 +207,26 @@ mod tests {
 
     #[test]
     fn a_lost_lease_begins_a_new_life() {
-        let at = Duration::from_secs;
-        let pulse = Pulse::new(at(4));
-        assert!(pulse.alive_at(0, at(2)) && !pulse.alive_at(1, at(2)));
-        assert!(!pulse.alive_at(0, at(3)), "a quarter is kept back");
-        assert!(!pulse.renewed_at(at(3), at(3)) && pulse.alive_at(0, at(5)));
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let pulse = Pulse::new(Duration::from_secs(4));
+        assert!(!pulse.alive_at(0, at(0)), "it is not taken yet");
+        assert_eq!(pulse.begin_life(at(0)), 1);
+        assert!(pulse.alive_at(1, at(2)) && !pulse.alive_at(2, at(2)));
+        assert!(!pulse.alive_at(1, at(3)), "a quarter is kept back");
         // The answer may come late: what counts is when it was asked for.
-        assert!(!pulse.renewed_at(at(4), at(6)) && !pulse.alive_at(0, at(7)));
+        pulse.renewed(at(4));
+        assert!(pulse.alive_at(1, at(6)) && !pulse.alive_at(1, at(7)));
+        pulse.renewed(at(20));
         assert!(
-            pulse.renewed_at(at(8), at(8)),
-            "somebody may have swept meanwhile"
+            pulse.alive_at(1, at(20)),
+            "only the cluster says that it was lost"
         );
-        assert!(!pulse.alive_at(0, at(8)) && pulse.alive_at(1, at(8)));
+        pulse.lost();
+        assert!(!pulse.is_held() && !pulse.alive_at(1, at(20)));
+        assert_eq!(pulse.begin_life(at(21)), 2);
+        assert!(!pulse.alive_at(1, at(21)) && pulse.alive_at(2, at(21)));
         pulse.end();
-        assert!(!pulse.alive_at(1, at(8)));
+        assert!(!pulse.alive_at(2, at(21)));
     }
 }

@@ -85,10 +85,14 @@ impl Core {
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
         self.notices.set_alone(others == 0);
-        // Who took this gateway for dead has forgotten it, and it may have failed to enter itself since.
+        // Who took this gateway for dead has forgotten it, and it may not have felt it, or have failed to enter itself since.
+        let enter_again = async {
+            self.prove_alive().await?;
+            self.register().await
+        };
         if !is_known
             && !self.pulse.has_ended()
-            && let Err(error) = self.register().await
+            && let Err(error) = enter_again.await
         {
             tracing::warn!(%error, "this gateway is not known to the others");
         }

@@ -26,7 +26,7 @@ use crate::error::{OpenError, is_unreadable, malformed, unread};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::record::Entry;
-use crate::sys::{Cluster, Lease, Settings, WriteOp};
+use crate::sys::{Cluster, Settings, WriteOp};
 use crate::under_way::Named;
 use crate::upload::{RadosUpload, WRITES};
 
@@ -104,6 +104,7 @@ impl RadosStore {
             registry,
             tasks,
         );
+        let core = core.map_err(|errno| OpenError::new(format!("no lease: {errno}")))?;
         let core = Arc::new(core);
         let (sender, opened) = std::sync::mpsc::channel();
         let kept = core.clone();
@@ -116,14 +117,10 @@ impl RadosStore {
             let stopped = runtime.block_on(async {
                 let begun = begin(&kept).await;
                 let failed = begun.is_err();
-                let (lease, begun) = match begun {
-                    Ok(lease) => (Some(lease), Ok(())),
-                    Err(error) => (None, Err(error)),
-                };
                 if sender.send(begun).is_err() || failed {
                     return None;
                 }
-                keeper::run(kept, received, lease?).await
+                keeper::run(kept, received).await
             });
             // What still runs here uses the connection too.
             drop(runtime);
@@ -249,7 +246,7 @@ fn check(config: &Config) -> std::result::Result<(), OpenError> {
 }
 
 /// Makes what every store has, and says that this gateway is alive.
-async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
+async fn begin(core: &Arc<Core>) -> std::result::Result<(), OpenError> {
     let pool = &core.config.pool;
     let refused = |what: &str, why: String| {
         OpenError::new(format!("the pool {pool:?} cannot be used: {what}: {why}"))
@@ -274,22 +271,15 @@ async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
         _ => refused("no key was set", errno.to_string()),
     })?;
     let words = |error: StoreError| OpenError::new(error.to_string());
-    let object = names::gateway(core.gateway);
-    let cookie = format!("{:016x}", core.gateway);
-    let lease = Lease::new(&core.registry, &object, cookie.as_bytes());
-    let lease = lease.map_err(|errno| refused("no lease", errno.to_string()))?;
-    let asked = tokio::time::Instant::now();
-    lease
-        .take(core.config.lease)
-        .map_err(|errno| refused("no lease", errno.to_string()))?;
-    core.pulse.renewed(asked);
+    let taken = core.renew_lease().await;
+    taken.map_err(|errno| refused("no lease", errno.to_string()))?;
     core.register().await.map_err(words)?;
     core.load().await.map_err(words)?;
     // Nobody waits for them to know of this gateway: those who do not hear read of it by themselves.
     if let Err(errno) = core.announce().await {
         tracing::debug!(%errno, "a gateway did not hear of this one");
     }
-    Ok(lease)
+    Ok(())
 }
 
 impl Store for RadosStore {

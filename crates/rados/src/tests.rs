@@ -26,6 +26,7 @@ mod connections;
 mod crowded;
 mod inactive;
 mod left;
+mod paused;
 mod sweeping;
 mod unreadable;
 mod versions;

@@ -11,6 +11,8 @@ use super::operation::Errno;
 
 /// Renewing what one holds is no error (`LIBRADOS_LOCK_FLAG_MAY_RENEW`).
 const MAY_RENEW: u8 = 1;
+/// Taking what one does not hold is one (`LIBRADOS_LOCK_FLAG_MUST_RENEW`).
+const MUST_RENEW: u8 = 2;
 
 /// The exclusive lock of an object, named by who takes it.
 pub(crate) struct Lease {
@@ -33,6 +35,15 @@ impl Lease {
 
     /// Takes or renews it for so long; `EBUSY` when somebody else holds it. Blocks. Makes the object.
     pub(crate) fn take(&self, hold: Duration) -> Result<(), Errno> {
+        self.lock(hold, MAY_RENEW)
+    }
+
+    /// Renews it; `ENOENT` when it is not held any more, whoever holds it now. Blocks.
+    pub(crate) fn renew(&self, hold: Duration) -> Result<(), Errno> {
+        self.lock(hold, MUST_RENEW)
+    }
+
+    fn lock(&self, hold: Duration, flags: u8) -> Result<(), Errno> {
         let mut hold = libc::timeval {
             tv_sec: hold.as_secs().min(1 << 30) as libc::time_t,
             tv_usec: libc::suseconds_t::from(hold.subsec_micros() as i32),
@@ -46,14 +57,13 @@ impl Lease {
                 self.cookie.as_ptr(),
                 c"".as_ptr(),
                 &raw mut hold,
-                MAY_RENEW,
+                flags,
             )
         })
     }
 
-    /// Renews it, if every connection answers: what goes by a dead one fails for ever, and only who takes this gateway for dead cleans up
-    /// after it. Blocks.
-    pub(crate) fn renew(&self, hold: Duration) -> Result<(), Errno> {
+    /// Whether every connection but the first, which the lock goes by, answers. Blocks.
+    pub(crate) fn reaches(&self) -> Result<(), Errno> {
         for handle in self.place.other_handles() {
             let (mut size, mut time) = (0, 0);
             // SAFETY: the context is open, the name lives through the call; places for length and time.
@@ -66,7 +76,7 @@ impl Lease {
                 Err(errno) => return Err(errno),
             }
         }
-        self.take(hold)
+        Ok(())
     }
 
     /// Gives it back. Blocks.
