@@ -15,7 +15,7 @@ use crate::heads::Seen;
 use crate::held::Holding;
 use crate::keeper::Task;
 use crate::names;
-use crate::record::{BLOCK_BYTES, Segment, Value};
+use crate::record::{BLOCK_BYTES, Layout, Segment, Value};
 use crate::sums::Blocks;
 use crate::sys::{Errno, Place, Read, ReadOp, WriteOp};
 use crate::under_way::{Intent, Named};
@@ -59,10 +59,6 @@ pub(crate) struct Copied {
 }
 
 impl Piece {
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     pub fn room(&self) -> usize {
         PIECE_BYTES - self.len
     }
@@ -172,7 +168,8 @@ impl Core {
         Ok(copy.as_ref().map(|copy| vec![copy.segment]))
     }
 
-    /// Copies a value that is the data of its key's object into stripes, because the object gets another value.
+    /// Copies a value that is the data of its key's object into stripes, because the object gets another value. It keeps its sums: of bytes
+    /// that were damaged before no other are made, which would call them sound.
     async fn copy_out(
         &self,
         namespace: &Namespace,
@@ -180,6 +177,10 @@ impl Core {
         version: u64,
         value: &Value,
     ) -> Result<Option<Copied>> {
+        let Layout::Inline(sums) = &value.layout else {
+            return Ok(None);
+        };
+        let mut sums = sums.chunks(PIECE_BYTES / BLOCK_BYTES as usize);
         let life = self.pulse.life();
         let segment = Segment {
             id: self.number(),
@@ -203,18 +204,20 @@ impl Core {
                 Err(errno) => return Err(unread(errno, "the value that is replaced")),
                 Ok(read) => read,
             };
-            let mut piece = Piece::default();
-            for mut buf in read.data {
+            let bufs = read.data.into_iter().map(|mut buf| {
                 buf.set_len(buf.len().min(len));
-                piece.push(buf.freeze());
-            }
-            if piece.len() != len {
+                buf.freeze()
+            });
+            let whole = Whole {
+                bufs: bufs.collect(),
+                sums: sums.next().unwrap_or_default().to_vec(),
+                len,
+            };
+            if whole.bufs.iter().map(|buf| buf.len()).sum::<usize>() != len {
                 return Err(corrupt(&named.key, offset));
             }
-            let written = self
-                .write_piece(namespace, segment, offset, piece.finish())
-                .await
-                .await;
+            let written = self.write_piece(namespace, segment, offset, whole);
+            let written = written.await.await;
             written.map_err(|errno| unread(errno, "the value that is replaced"))?;
             offset += len as u64;
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_store::DeleteOptions;
+use forebay_store::{Body, ByteRange, DeleteOptions, StoreError};
 
 use super::*;
 use crate::support::versioned;
@@ -91,5 +91,57 @@ fn a_key_that_is_far_ahead_takes_no_other_along() {
         assert!(core.fresh(far).0 > far);
         let after = core.fresh(0).0;
         assert!(before < after && after < far);
+    });
+}
+
+/// Changes bytes of a whole value where they lie, as a device does that is failing: neither time nor length show it.
+async fn rot(store: &RadosStore, len: usize) {
+    let core = store.core();
+    let namespace = core.namespace(NS).unwrap();
+    let named = Named::object(b"k".to_vec());
+    let seen = core.look(&namespace, &named).await.unwrap();
+    let (place, object) = namespace.object(Space::Objects, b"k");
+    let mut op = WriteOp::new(place).guard(Guard::Exists);
+    op.write(len as u64 - 1, b"?");
+    let stamp = seen.head.as_ref().map(|head| head.stamp);
+    let written = core.access.write(place, &object, op, stamp, 0);
+    written.await.unwrap();
+}
+
+#[test]
+fn a_damaged_value_stays_damaged_as_an_older_version() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        versioned(&store, NS).await;
+        let len = (1 << 20) + 70_000;
+        for removed in [false, true] {
+            put(&store, key(), &bytes(1, len)).await;
+            let first = store.stat(key(), None).await.unwrap().version;
+            rot(&store, len).await;
+            // What is current is replaced and removed all the same.
+            if removed {
+                store.delete(key(), Default::default()).await.unwrap();
+            } else {
+                put(&store, key(), b"second").await;
+                assert_eq!(get(&store, key()).await, b"second");
+            }
+            let read = async |range| {
+                let found = store.retrieve(key(), Some(first), range).await?;
+                let mut body = found.body;
+                let mut read = Vec::new();
+                while let Some(buf) = body.next().await? {
+                    read.extend_from_slice(&buf);
+                }
+                Ok::<_, StoreError>(read)
+            };
+            let refused = read(ByteRange::Full).await.map(drop).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+            // Its other blocks are as they were.
+            let sound = read(ByteRange::Inclusive(0, 999)).await.unwrap();
+            assert!(sound == bytes(1, 1000));
+        }
     });
 }
