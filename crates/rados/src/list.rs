@@ -30,15 +30,19 @@ const UNDER_WAY: usize = 4;
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// What a list finds under a key.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, and a box would be an allocation an entry"
-)]
-enum At {
-    /// As the index says.
-    Known(Known),
-    /// To be looked at.
-    Unknown,
+struct At {
+    /// As the index says; `None`: it knows nothing, or that the key is gone.
+    known: Option<Known>,
+    /// Whether that may not hold any more, or cannot be read: the key is to be looked at.
+    unsure: bool,
+}
+
+impl At {
+    /// The current value, if it has not expired.
+    fn current(&self, now: u64) -> Option<&Meta> {
+        let current = self.known.as_ref()?.current.as_ref();
+        current.filter(|meta| meta.expires.is_none_or(|at| at > now))
+    }
 }
 
 /// A way through all parts of an index, in order of keys.
@@ -164,20 +168,22 @@ impl<'w> Walk<'w> {
             }
             None => None,
         };
-        Ok(match (first, pending) {
-            (None, None) => None,
-            (None, Some(key)) => Some((key.clone(), At::Unknown)),
-            (Some((first, _)), Some(key)) if *key <= first => Some((key.clone(), At::Unknown)),
-            (Some((key, value)), _) => {
-                let entry = Entry::decode(value).map_err(|_| malformed("the index"))?;
-                let at = entry.known.map_or(At::Unknown, At::Known);
-                match at {
-                    // Gone: nobody has removed its entry yet. Only what is pending is looked at.
-                    At::Unknown => Some((key, At::Known(nothing()))),
-                    at => Some((key, at)),
-                }
+        let key = match (&first, pending) {
+            (None, None) => return Ok(None),
+            (Some((first, _)), Some(pending)) => first.min(pending).clone(),
+            (Some((key, _)), None) | (None, Some(key)) => key.clone(),
+        };
+        let mut at = At {
+            known: None,
+            unsure: pending == Some(&key),
+        };
+        if let Some((_, value)) = first.filter(|(first, _)| *first == key) {
+            match Entry::decode(value) {
+                Ok(entry) => at.known = entry.known,
+                Err(_) => at.unsure = true,
             }
-        })
+        }
+        Ok(Some((key, at)))
     }
 
     fn pass(&mut self, key: Vec<u8>) {
@@ -185,19 +191,24 @@ impl<'w> Walk<'w> {
         self.from.push(0);
     }
 
-    /// The current value's metadata, if there is one.
+    /// The current value's metadata, if there is one. Of a key whose record cannot be read that is what the index knows: whoever reads it
+    /// finds that it cannot be read, and nobody is kept from the rest of the list.
     async fn current(&self, key: &[u8], at: &At) -> Result<Option<Meta>> {
         let now = self.core.now();
-        if let At::Known(known) = at {
-            let current = known.current.as_ref();
-            let current = current.filter(|meta| meta.expires.is_none_or(|at| at > now));
-            if current.is_none() || !known.attributes_elsewhere {
-                return Ok(current.cloned());
+        let known = at.current(now);
+        let elsewhere = |known: &Known| known.attributes_elsewhere;
+        let is_whole = known.is_none() || !at.known.as_ref().is_some_and(elsewhere);
+        if is_whole && !at.unsure {
+            return Ok(known.cloned());
+        }
+        match self.core.look(self.namespace, &self.named(key)).await {
+            Err(error) if is_unreadable(&error) => Ok(known.cloned()),
+            seen => {
+                let head = seen?.head;
+                let current = head.as_deref().and_then(|head| head.current(now));
+                Ok(current.map(Value::meta))
             }
         }
-        let seen = self.core.look(self.namespace, &self.named(key)).await?;
-        let current = seen.head.as_deref().and_then(|head| head.current(now));
-        Ok(current.map(|value| value.meta()))
     }
 
     /// All versions, newest first; and whether some were passed over.
@@ -208,19 +219,17 @@ impl<'w> Walk<'w> {
             latest: true,
         };
         // Who looks for more looks at a later moment, at which what was current may be kept.
-        if let At::Known(known) = at
-            && known.kept == 0
-            && !known.attributes_elsewhere
-        {
-            let meta = self.current(key, at).await?;
+        let has_more = |known: &Known| known.kept > 0 || known.attributes_elsewhere;
+        if !at.unsure && !at.known.as_ref().is_some_and(has_more) {
+            let meta = at.current(self.core.now()).cloned();
             return Ok((meta.map(value).into_iter().collect(), false));
         }
-        match (self.look_at_versions(key).await, at) {
-            // Whoever reads it finds that it cannot be read; nobody else is kept from the rest of the list.
-            (Err(error), At::Known(known)) if is_unreadable(&error) => {
-                Ok((known.current.clone().map(value).into_iter().collect(), true))
+        match self.look_at_versions(key).await {
+            Err(error) if is_unreadable(&error) => {
+                let meta = at.current(self.core.now()).cloned();
+                Ok((meta.map(value).into_iter().collect(), true))
             }
-            (looked, _) => Ok((looked?, false)),
+            looked => Ok((looked?, false)),
         }
     }
 
@@ -270,18 +279,6 @@ impl<'w> Walk<'w> {
             space: self.space,
             key: key.to_vec(),
         }
-    }
-}
-
-/// Of a key that is gone.
-fn nothing() -> Known {
-    Known {
-        usage: forebay_store::Usage::default(),
-        expires_next: None,
-        kept: 0,
-        marker: None,
-        current: None,
-        attributes_elsewhere: false,
     }
 }
 

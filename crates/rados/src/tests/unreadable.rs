@@ -1,6 +1,9 @@
 //! Objects whose records nobody can read: they keep nothing else, and can be replaced and removed.
 
-use forebay_store::{Condition, DeleteOptions, Deleted, Etag, ListOptions, Result, VersionItem};
+use forebay_store::{
+    Attributes, Condition, DeleteOptions, Deleted, Etag, Item, ListOptions, Result, Upload,
+    VersionItem,
+};
 
 use super::*;
 use crate::support::versioned;
@@ -151,5 +154,72 @@ fn what_was_kept_of_it_is_not_counted_among_what_is_kept_since() {
         assert!(!store.delete(at(b"k"), old).await.unwrap().existed);
         store.delete(at(b"k"), newest).await.unwrap();
         assert_eq!(get(&store, at(b"k")).await, b"second");
+    });
+}
+
+/// Puts a value with more attributes than the index has room for.
+async fn put_with_attributes(store: &RadosStore, key: &[u8]) {
+    let long = "a".repeat(2000);
+    let seal = Seal {
+        attributes: Attributes::builder().set("long", long).build().unwrap(),
+        ..Seal::default()
+    };
+    let mut upload = store.store(at(key), StoreOptions::default()).await.unwrap();
+    upload.write(b"v".to_vec().into()).await.unwrap();
+    upload.commit(seal).await.unwrap();
+}
+
+#[test]
+fn what_cannot_be_read_is_listed_as_far_as_it_is_known() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        versioned(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        put_with_attributes(&store, b"attributes").await;
+        damage(&store, Space::Objects, b"attributes").await;
+        for key in [&b"entry"[..], b"last", b"named"] {
+            put(&store, at(key), b"v").await;
+        }
+        // A change of theirs was under way at a gateway that died: one is known to the index, the other one is not.
+        damage(&store, Space::Objects, b"named").await;
+        let (place, object) = namespace.object(Space::Objects, b"new");
+        let mut op = WriteOp::new(place);
+        op.set_xattr(b"forebay", b"\x04\0\0\0????");
+        let written = core.access.write(place, &object, op, None, 0);
+        written.await.unwrap();
+        for (number, key) in (0..).zip([&b"named"[..], b"new"]) {
+            let pending = Pending {
+                named: Named::object(key.to_vec()),
+                composes: false,
+                freed: Vec::new(),
+            };
+            let name = names::pending(u128::from(7_u64) << 64 | number);
+            let entered = namespace.journal.enter(vec![(name, pending.encode())]);
+            entered.await.unwrap();
+        }
+        // The record can be read, and the index cannot.
+        let entry = names::entry(Space::Objects, b"entry");
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+        op.omap_set([(&entry[..], &b"????"[..])]);
+        let shard = &namespace.shard(&entry).object;
+        let written = core.access.write(&namespace.index, shard, op, None, 0);
+        written.await.unwrap();
+        let options = ListOptions::of(NS, Space::Objects);
+        let page = store.list(options).await.unwrap();
+        let keys = page.items.iter().map(|item| match item {
+            Item::Value(key, _) | Item::Prefix(key) => &key[..],
+        });
+        let known = [&b"attributes"[..], b"entry", b"last", b"named"];
+        assert_eq!(keys.collect::<Vec<_>>(), known);
+        let page = store.list_versions(options).await.unwrap();
+        let keys = page.items.iter().map(|item| match item {
+            VersionItem::Value { key, .. } | VersionItem::Marker { key, .. } => &key[..],
+            VersionItem::Prefix(prefix) => &prefix[..],
+        });
+        assert_eq!(keys.collect::<Vec<_>>(), known);
     });
 }
