@@ -488,8 +488,11 @@ pub struct Recalled {
 /// What a sweep of the cold tier did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
-    /// Copies deleted to which nothing referred.
+    /// Copies deleted to which nothing referred, and nothing did a day before.
     pub swept: u64,
+    /// Copies to which nothing refers now: they go when a sweep finds them so a day later.
+    #[serde(default)]
+    pub waiting: u64,
 }
 
 /// What a run of the lifecycle rules did.

@@ -28,8 +28,8 @@ pub trait ColdTier: Send + Sync + 'static {
     fn run<'a>(&'a self, namespace: &'a str) -> Doing<'a, TierPass>;
     /// Brings the bytes of a value back; `false` when they are here.
     fn recall<'a>(&'a self, address: Address<'a>, version: Option<VersionId>) -> Doing<'a, bool>;
-    /// Deletes copies to which nothing refers; tells how many.
-    fn sweep(&self) -> Doing<'_, u64>;
+    /// Deletes copies to which nothing has referred for a day.
+    fn sweep(&self) -> Doing<'_, Swept>;
 }
 
 impl<S: Store> Admin<S> {
@@ -109,13 +109,12 @@ impl<S: Store> Admin<S> {
         Ok(Recalled { recalled })
     }
 
-    /// Deletes copies to which nothing refers.
+    /// Deletes copies to which nothing has referred for a day.
     ///
     /// # Errors
     /// [`Kind::Limit`] while the far side cannot be reached.
     pub async fn sweep_tier(&self) -> Result<Swept> {
-        let swept = self.cold()?.sweep().await?;
-        Ok(Swept { swept })
+        self.cold()?.sweep().await
     }
 }
 

@@ -1696,9 +1696,12 @@ pub struct SweepTierRequest {}
 /// What a sweep did.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SweepTierResponse {
-    /// Copies deleted to which nothing referred.
+    /// Copies deleted to which nothing referred, and nothing did a day before.
     #[prost(uint64, tag = "1")]
     pub swept: u64,
+    /// Copies to which nothing refers now: they go when a sweep finds them so a day later.
+    #[prost(uint64, tag = "2")]
+    pub waiting: u64,
 }
 /// Asks for a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -345,8 +345,11 @@ impl<S: Store> admin_server::Admin for Door<S> {
     ) -> Answer<v1::SweepTierResponse> {
         let (caller, _) = Caller::of(request)?;
         caller.must_be_root()?;
-        let swept = self.admin.sweep_tier().await.map_err(Refusal::from)?.swept;
-        answer(v1::SweepTierResponse { swept })
+        let done = self.admin.sweep_tier().await.map_err(Refusal::from)?;
+        answer(v1::SweepTierResponse {
+            swept: done.swept,
+            waiting: done.waiting,
+        })
     }
 
     async fn scrub(&self, request: Request<v1::ScrubRequest>) -> Answer<v1::ScrubReport> {

@@ -136,8 +136,11 @@ pub async fn ask(admin: &Admin, method: &Method, path: &[&str], body: Value) -> 
             tier(admin, method, rest, body).await
         }
         ("POST", ["tier-sweep"]) => {
-            let swept = admin.sweep_tier().await.map_err(refused)?.swept;
-            json(Swept { swept })
+            let done = admin.sweep_tier().await.map_err(refused)?;
+            json(Swept {
+                swept: done.swept,
+                waiting: done.waiting,
+            })
         }
 
         ("POST", ["grants", "list"]) => grants::page_elsewhere(admin, body).await,

@@ -53,7 +53,7 @@ Examples:
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Delete copies in the cold tier to which nothing refers
+    /// Delete copies in the cold tier to which nothing refers, and nothing did at a sweep a day ago or before
     #[command(after_help = "Example: forebay admin tier sweep")]
     Sweep(ServerArgs),
     /// Remove the policy: nothing more goes, and what is cold comes back when it is read
@@ -166,7 +166,10 @@ pub async fn run(command: TierCommand) -> Outcome {
                 .await?;
             match server.json {
                 true => show::json(&swept),
-                false => show::line(&format!("{} copies deleted", swept.swept)),
+                false => show::line(&format!(
+                    "{} copies deleted; {} to which nothing refers wait until that has been so for a day",
+                    swept.swept, swept.waiting
+                )),
             }
         }
         TierCommand::Rm { namespace, server } => {

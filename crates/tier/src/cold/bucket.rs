@@ -34,12 +34,24 @@ pub struct Bucket {
 /// How long a list may take to come to another name, however many answers without one there are.
 const NAME: Duration = Duration::from_secs(600);
 
-/// An object found in a home.
+/// Ends the name of a mark.
+const MARK: &str = ".orphan";
+
+/// An object found in a home; when it was written is by the bucket's clock, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
-    pub away: Away,
-    /// When it was written, by the bucket's clock, in milliseconds since 1970.
-    pub modified: u64,
+pub(super) enum Found {
+    /// The bytes of a value, or of none. Of a copy in several parts it may be the time when the first was asked for.
+    Copy { away: Away, modified: u64 },
+    /// Says that a copy was nobody's then.
+    Mark { away: Away, modified: u64 },
+}
+
+impl Found {
+    pub fn away(&self) -> Away {
+        match self {
+            Found::Copy { away, .. } | Found::Mark { away, .. } => *away,
+        }
+    }
 }
 
 impl Bucket {
@@ -56,6 +68,11 @@ impl Bucket {
         let name = away.to_string();
         let (namespace, rest) = name.split_at(8);
         Path::from(format!("{}/{namespace}/{rest}", self.home))
+    }
+
+    /// A mark lies behind its copy.
+    fn mark_path(&self, away: Away) -> Path {
+        Path::from(format!("{}{MARK}", self.path(away)))
     }
 
     /// Copies the bytes of a value.
@@ -129,13 +146,29 @@ impl Bucket {
 
     /// Deletes a copy, which need not exist.
     pub(super) async fn delete(&self, away: Away) -> Result<()> {
-        match self.objects.delete(&self.path(away)).await {
+        self.delete_at(&self.path(away)).await
+    }
+
+    async fn delete_at(&self, path: &Path) -> Result<()> {
+        match self.objects.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Everything in the home that may be a copy. It ends: a far side that has nothing new to say is an error.
+    /// Marks a copy as nobody's from now on.
+    pub(super) async fn mark(&self, away: Away) -> Result<()> {
+        let path = self.mark_path(away);
+        let put = self.objects.put(&path, PutPayload::new()).await;
+        put.map(drop).map_err(failed)
+    }
+
+    /// Takes the mark of a copy away.
+    pub(super) async fn unmark(&self, away: Away) -> Result<()> {
+        self.delete_at(&self.mark_path(away)).await
+    }
+
+    /// Everything in the home that may be a copy, or the mark of one. It ends: a far side that has nothing new to say is an error.
     pub(super) fn list(&self) -> BoxStream<'static, Result<Found>> {
         let home = Path::from(&*self.home);
         let listing = Listing {
@@ -177,9 +210,14 @@ impl Listing {
                     "the cold tier lists the same names again and again",
                 ));
             }
-            if let Some(away) = named(object.location.as_ref(), &self.prefix) {
-                let modified = object.last_modified.timestamp_millis().max(0) as u64;
-                return Ok(Some(Found { away, modified }));
+            let modified = object.last_modified.timestamp_millis().max(0) as u64;
+            let path = object.location.as_ref();
+            if let Some(away) = named(path, &self.prefix) {
+                return Ok(Some(Found::Copy { away, modified }));
+            }
+            let marked = path.strip_suffix(MARK);
+            if let Some(away) = marked.and_then(|path| named(path, &self.prefix)) {
+                return Ok(Some(Found::Mark { away, modified }));
             }
         }
     }
@@ -316,6 +354,13 @@ mod tests {
         let path = bucket.path(away);
         assert_eq!(path.as_ref(), "at/home/55555555/555555555555555555555555");
         assert_eq!(named(path.as_ref(), "at/home/"), Some(away));
+        let mark = bucket.mark_path(away);
+        assert_eq!(mark.as_ref(), format!("{path}.orphan"));
+        assert_eq!(
+            named(mark.as_ref(), "at/home/"),
+            None,
+            "a mark is not a copy"
+        );
         for other in [
             "at/home/55555555",
             "at/home/5555555/5555555555555555555555555",

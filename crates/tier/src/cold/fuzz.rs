@@ -217,7 +217,7 @@ fn answered(data: &[u8]) -> Option<(bool, bool, Vec<Away>)> {
         let listed: Result<Vec<_>, _> = bucket.list().try_collect().await;
         given.store(0, Relaxed);
         drop(bucket.delete(AWAY).await);
-        let names = listed.into_iter().flatten().map(|found| found.away);
+        let names = listed.into_iter().flatten().map(|found| found.away());
         Some((part.is_ok(), all.is_some(), names.collect()))
     })
 }

@@ -4,14 +4,16 @@
 //! listed, counted, conditioned, versioned, expired and deleted by the store below, as before; to read it, the bytes are fetched and
 //! checked, and come back as the namespace's [`Policy`] says.
 //!
-//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions, the sweep. `buffers`: what they hold meanwhile.
+//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions. `sweep`, `bloom`: what a crash left.
+//!   `buffers`: what they hold meanwhile.
 //! - `bucket`, `format`: copies in the bucket. `fetch`: their bytes, checked. `pins`: who reads which.
 //! - `policy`, `reads`: what goes, and when it was read last. `shared`: several processes on one store.
 //! - `s3`, `http`: the client for the far side, over the crate `object_store`.
 //!
 //! # Invariants
 //! - Bytes are let go only after a complete copy was read back and compared.
-//! - No name is used twice, and a copy is deleted only when nothing in the store refers to it, durably, and no reader of this process.
+//! - No name is used twice, and a copy is deleted only when nothing in the store refers to it, durably, and no reader of this process. A
+//!   sweep deletes it only when an earlier one, a day before, found it so already: it cannot see what other processes do.
 //! - Bytes leave checked: each block of 64 KiB by its own sum, a value read whole by its CRC-64/NVME too.
 //! - The far side failing fails reads of what is there, as [`Busy`](forebay_store::ErrorKind::Busy), and nothing else.
 //!
@@ -19,6 +21,7 @@
 //! The conformance suite with every value's bytes away, crashes at any step and power loss at any write, a far side that fails and lies; what
 //! comes from the far side and from the process before is fuzzed (`cold_copy`, `cold_answer`, `tier_record`).
 
+mod bloom;
 mod bucket;
 mod buffers;
 mod counters;
@@ -35,6 +38,7 @@ mod policy;
 mod reads;
 mod s3;
 mod shared;
+mod sweep;
 
 pub use bucket::Bucket;
 pub use counters::Metrics;
@@ -43,3 +47,4 @@ pub use mover::{Config, Mover};
 pub use pass::Passed;
 pub use policy::{POLICY, Policy, Recall};
 pub use s3::{ColdUrl, Secret};
+pub use sweep::Swept;

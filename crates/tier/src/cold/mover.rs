@@ -63,8 +63,8 @@ pub struct Config {
     /// Where other processes move values of the same store too: the namespace, which no door shows, in which they agree on who applies
     /// policies, and tell each other when values were read.
     pub shared: Option<String>,
-    /// A copy in the bucket to which nothing refers is deleted by a sweep when it is older than this, in milliseconds: another
-    /// process on the same store may be about to refer to a younger one.
+    /// A copy in the bucket to which nothing refers is deleted by a sweep when an earlier one found it so more than this before, in
+    /// milliseconds: another process on the same store may be about to refer to it, or read it still.
     pub grace_ms: u64,
 }
 
@@ -232,7 +232,7 @@ impl<S: Store> Mover<S> {
         }
     }
 
-    /// Makes a copy and reads it back.
+    /// Makes a copy and reads it back, sooner than a sweep takes it for nobody's.
     async fn copy_out(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
         let _room = self.going.for_value(seen.size).await;
         let version = Some(seen.version);
@@ -241,8 +241,15 @@ impl<S: Store> Mover<S> {
         meta.check_seen(Some(seen))?;
         self.bucket.put(away, seen, &mut body).await?;
         drop(body);
+        let written = self.now();
         let mut back = self.fetch(seen, away, 0..seen.size);
         while back.next().await?.is_some() {}
+        if self.now().saturating_sub(written) > self.config.grace_ms / 2 {
+            return Err(StoreError::new(
+                ErrorKind::Busy,
+                "the cold tier takes too long to give back what it was given",
+            ));
+        }
         Ok(())
     }
 

@@ -1,6 +1,5 @@
-//! Passes over namespaces: what their policies send away, what nothing refers to any more, and both from time to time.
+//! Passes over namespaces: what their policies send away, and what else is done from time to time.
 
-use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_store::{
-    Address, After, Away, ErrorKind, ListOptions, Meta, NamespaceInfo, Result, Space, Store,
-    VersionId, VersionItem,
+    Address, After, ErrorKind, ListOptions, Meta, NamespaceInfo, Result, Space, Store, VersionId,
+    VersionItem,
 };
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -18,6 +17,7 @@ use super::counters::add;
 use super::mover::Mover;
 use super::policy::Policy;
 use super::reads::spot;
+use super::sweep::Swept;
 
 /// Values on their way out at the same time; each holds one part in memory.
 const MOVES_MAX: usize = 4;
@@ -57,17 +57,17 @@ struct Between {
 }
 
 /// Some versions of values of a namespace.
-struct Values {
-    values: Vec<(Bytes, Meta)>,
+pub(super) struct Values {
+    pub values: Vec<(Bytes, Meta)>,
     /// After which more follow.
-    last: Option<(Bytes, VersionId)>,
+    pub last: Option<(Bytes, VersionId)>,
     /// Whether there may be others between them.
-    passed_over: bool,
+    pub passed_over: bool,
 }
 
 impl<S: Store> Mover<S> {
     /// Every version of every value of a namespace, a page at a time.
-    async fn page(
+    pub(super) async fn page(
         &self,
         namespace: &str,
         prefix: &[u8],
@@ -290,73 +290,6 @@ impl<S: Store> Mover<S> {
         done
     }
 
-    /// Deletes copies to which nothing refers, whatever crash left them; tells how many.
-    ///
-    /// # Errors
-    /// Of the store or the bucket.
-    pub async fn sweep(&self) -> Result<u64> {
-        let old = self.now().saturating_sub(self.config.grace_ms);
-        let mut suspects: HashMap<u32, HashSet<Away>> = HashMap::new();
-        // First the bucket, then the store: a name found here is being given, or is known there, or is nobody's.
-        let mut list = self.bucket.list();
-        while let Some(found) = list.try_next().await? {
-            if found.modified <= old && !self.is_moving(found.away) {
-                let namespace = (found.away.0 >> 96) as u32;
-                suspects.entry(namespace).or_default().insert(found.away);
-            }
-        }
-        // A namespace that is not heard of yet, or cannot be read, would be one whose copies are nobody's.
-        self.hot.settle().await?;
-        for info in self.hot.namespaces() {
-            let Some(suspects) = suspects.get_mut(&info.id) else {
-                continue;
-            };
-            match self.acquit(&info, suspects).await {
-                Ok(true) => {}
-                Ok(false) => suspects.clear(),
-                // All of it was deleted meanwhile.
-                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // Where changes are answered before they are durable, a crash may bring back a value whose end was seen.
-        self.hot.settle().await?;
-        let mut swept = 0;
-        for away in suspects.into_values().flatten() {
-            if !self.pins.is_pinned(away) {
-                self.bucket.delete(away).await?;
-                swept += 1;
-            }
-        }
-        add(&self.counters.swept, swept);
-        Ok(swept)
-    }
-
-    /// Takes out of `suspects` what values of the namespace refer to; `false` where something cannot be read, which may refer to any.
-    async fn acquit(&self, info: &NamespaceInfo, suspects: &mut HashSet<Away>) -> Result<bool> {
-        let mut last = None;
-        loop {
-            let page = self.page(&info.name, b"", &last).await?;
-            if page.passed_over {
-                return Ok(false);
-            }
-            for (key, meta) in page.values {
-                let address = Address::object(&info.name, &key);
-                match self.hot.away(address, Some(meta.version)).await {
-                    Ok(Some(away)) => drop(suspects.remove(&away)),
-                    Ok(None) => {}
-                    Err(error) if error.kind().is_overtaken() => {}
-                    Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
-                    Err(error) => return Err(error),
-                }
-            }
-            last = page.last;
-            if last.is_none() || suspects.is_empty() {
-                return Ok(true);
-            }
-        }
-    }
-
     /// Does what is due, for ever.
     pub async fn tend(self: &Arc<Self>) -> Infallible {
         self.begin_all_reads();
@@ -395,9 +328,13 @@ impl<S: Store> Mover<S> {
             return;
         }
         match self.sweep().await {
-            Ok(0) => {}
-            Ok(swept) => {
-                tracing::info!(swept, "cold copies that nothing refers to were deleted");
+            Ok(Swept { deleted: 0, .. }) => {}
+            Ok(Swept { deleted, waiting }) => {
+                tracing::info!(
+                    deleted,
+                    waiting,
+                    "cold copies that nothing refers to were deleted"
+                );
             }
             Err(error) => tracing::warn!(%error, "the cold tier was not swept"),
         }

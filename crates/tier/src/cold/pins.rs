@@ -48,8 +48,10 @@ impl Pins {
         }
     }
 
-    pub fn is_pinned(&self, away: Away) -> bool {
-        self.state.lock().readers.contains_key(&away)
+    /// Whether somebody reads a copy, or it is to go.
+    pub fn has(&self, away: Away) -> bool {
+        let state = self.state.lock();
+        state.readers.contains_key(&away) || state.doomed.contains(&away)
     }
 
     /// Notes copies to which nothing refers any more.

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, Waker};
 
 use forebay_store::{Address, Store, Versioning};
-use forebay_tier::cold::{Policy, Recall};
 
-use crate::support::{World, content, object, versions};
+use crate::support::{World, content, object, swept_twice, versions};
 
 /// Polls at most `polls` times; tells whether it was done by then.
 fn poll_some<F: Future>(future: F, polls: usize) -> bool {
@@ -17,10 +16,10 @@ fn poll_some<F: Future>(future: F, polls: usize) -> bool {
     (0..polls).any(|_| matches!(future.as_mut().poll(&mut context), Poll::Ready(_)))
 }
 
-/// What every crash leaves: values that can be read, and after a sweep as many copies as values whose bytes are cold.
+/// What every crash leaves: values that can be read, and after two sweeps as many copies as values whose bytes are cold.
 async fn is_whole(world: &mut World, key: &str, bytes: &[u8]) {
     world.restart();
-    world.mover().sweep().await.expect("sweep");
+    swept_twice(world.mover()).await;
     assert!(world.mover().tidy().await);
     let mut cold = 0;
     for (key, meta) in versions(&*world.hot, "ns").await {
@@ -43,11 +42,7 @@ async fn moving_out_may_end_at_any_step() {
         let mut steps = 0;
         loop {
             let mut world = World::new(Versioning::Off).await;
-            let policy = Policy {
-                recall: Recall::Never,
-                ..Policy::default()
-            };
-            world.policy(&policy).await;
+            world.never_back().await;
             let meta = world.put("key", &bytes).await;
             world.far.knobs.slow.store(true, SeqCst);
             let mover = world.mover().clone();
@@ -97,13 +92,13 @@ async fn a_copy_outlives_its_value_by_a_crash_and_no_longer() {
     world.restart();
     assert!(world.mover().tidy().await);
     assert_eq!(world.far.names().await.len(), 2);
-    assert_eq!(world.mover().sweep().await.expect("sweep"), 1);
+    assert_eq!(swept_twice(world.mover()).await, 1);
     assert_eq!(world.far.names().await.len(), 1);
     assert_eq!(world.get("kept").await, b"those bytes");
 }
 
 #[tokio::test]
-async fn a_sweep_spares_the_young_and_others() {
+async fn a_sweep_spares_what_is_referred_to_and_others() {
     let world = World::new(Versioning::Enabled).await;
     let first = world.put_away("key", b"first bytes").await;
     let second = world.put_away("key", b"second bytes").await;
@@ -115,7 +110,7 @@ async fn a_sweep_spares_the_young_and_others() {
         let put = world.far.objects.put(path, "not ours".into()).await;
         put.expect("put");
     }
-    assert_eq!(world.mover().sweep().await.expect("sweep"), 0);
+    assert_eq!(swept_twice(world.mover()).await, 0);
     assert_eq!(world.far.names().await.len(), 4);
 
     // A namespace that went takes its copies along, at the latest by a sweep.
@@ -128,6 +123,8 @@ async fn a_sweep_spares_the_young_and_others() {
         world.hot.delete(address, options).await.expect("delete");
     }
     world.hot.delete_namespace("ns").await.expect("delete");
-    assert_eq!(world.mover().sweep().await.expect("sweep"), 2);
+    // Who was told of them is gone.
+    assert_eq!(world.hot.forgotten().len(), 2);
+    assert_eq!(swept_twice(world.mover()).await, 2);
     assert_eq!(world.far.names().await, [strange, other]);
 }

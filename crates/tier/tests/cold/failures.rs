@@ -10,13 +10,13 @@ use forebay_store::{
     NamespaceInfo, Result, Scope, Seal, Store, StoreError, StoreOptions, Stored, Upload, VersionId,
     VersionPage, Versioning,
 };
-use forebay_tier::cold::{ColdUrl, Secret};
+use forebay_tier::cold::{ColdUrl, Secret, Swept};
 use object_store::ObjectStoreExt;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use crate::support::{HOME, World, content, drain, object, over, over_objects};
+use crate::support::{HOME, World, content, drain, object, over, over_objects, swept_twice};
 
 #[tokio::test]
 async fn any_call_may_fail_or_its_answer_be_lost() {
@@ -45,7 +45,7 @@ async fn any_call_may_fail_or_its_answer_be_lost() {
                 let cold = usize::from(moved.is_ok());
                 world.mover().tidy().await;
                 world.restart();
-                world.mover().sweep().await.expect("sweep");
+                swept_twice(world.mover()).await;
                 assert_eq!(world.far.names().await.len(), cold);
                 assert_eq!(world.get("key").await, bytes);
                 if calls < call {
@@ -236,7 +236,7 @@ async fn an_answer_that_has_no_end_is_given_up() {
 }
 
 /// A sweep of what the S3 at `address` holds.
-async fn sweep_of(world: &World, address: SocketAddr) -> forebay_store::Result<u64> {
+async fn sweep_of(world: &World, address: SocketAddr) -> forebay_store::Result<Swept> {
     let url = ColdUrl::parse(&format!("s3://bucket?endpoint=http://{address}")).expect("legal");
     let secret = Secret {
         access_key: "key".to_owned(),
@@ -316,7 +316,7 @@ async fn a_list_without_news_or_end_is_given_up() {
         knob.store(false, SeqCst);
         assert_eq!(world.far.names().await.len(), 2);
     }
-    assert_eq!(world.mover().sweep().await.expect("a list"), 1);
+    assert_eq!(swept_twice(world.mover()).await, 1);
     assert_eq!(world.get("key").await, content(9, 5000));
 }
 
@@ -359,7 +359,7 @@ async fn copies_of_a_namespace_that_was_not_heard_of_stay() {
     };
     let cold = over(Arc::new(late), &world.far, &world.clock);
     let swept = cold.mover().expect("a bucket").sweep().await;
-    assert_eq!(swept.expect("a list"), 0);
+    assert_eq!(swept.expect("a list"), Swept::default());
     assert_eq!(world.get("key").await, content(9, 5000));
 }
 
@@ -407,7 +407,7 @@ async fn copies_that_what_cannot_be_read_may_refer_to_stay() {
         };
         let cold = over(Arc::new(damaged), &world.far, &world.clock);
         let swept = cold.mover().expect("a bucket").sweep().await;
-        assert_eq!(swept.expect("a list"), 0);
+        assert_eq!(swept.expect("a list"), Swept::default());
     }
     assert_eq!(world.get("key").await, content(9, 5000));
 }

@@ -1,12 +1,15 @@
 //! A far side that fails, waits, lies and counts as a test says.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_store::suite::TestClock;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
@@ -47,6 +50,9 @@ pub struct Knobs {
 pub struct Far {
     pub objects: Arc<InMemory>,
     pub knobs: Arc<Knobs>,
+    clock: TestClock,
+    /// When objects were written, in parts when the first was asked for, as S3 has it. What went past the knobs is from of old.
+    written: Arc<Mutex<HashMap<Path, u64>>>,
 }
 
 impl fmt::Display for Far {
@@ -97,6 +103,35 @@ impl Knobs {
 }
 
 impl Far {
+    /// One that has the same time as the store.
+    pub fn at(clock: &TestClock) -> Far {
+        Far {
+            clock: clock.clone(),
+            ..Far::default()
+        }
+    }
+
+    fn note_written(&self, path: &Path) {
+        let mut written = self.written.lock().expect("whole");
+        written.insert(path.clone(), self.clock.now());
+    }
+
+    /// An object as a list shows it.
+    fn shown(&self, mut object: ObjectMeta) -> ObjectMeta {
+        let written = self.written.lock().expect("whole");
+        let since_1970 = Duration::from_millis(object.last_modified.timestamp_millis() as u64);
+        let written = written.get(&object.location).copied().unwrap_or(0);
+        object.last_modified = object.last_modified - since_1970 + Duration::from_millis(written);
+        object
+    }
+
+    fn listed(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let far = self.clone();
+        let listed = self.objects.list(prefix);
+        let shown = listed.map(move |object| object.map(|object| far.shown(object)));
+        shown.boxed()
+    }
+
     /// The names of all objects.
     pub async fn names(&self) -> Vec<Path> {
         let listed = self.objects.list(None);
@@ -127,6 +162,7 @@ impl ObjectStore for Far {
     ) -> Result<PutResult> {
         let lost = self.knobs.enter().await?;
         let payload = self.knobs.damage(payload);
+        self.note_written(location);
         let answer = self.objects.put_opts(location, payload, options).await;
         self.knobs.leave(lost, answer).await
     }
@@ -137,6 +173,7 @@ impl ObjectStore for Far {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let lost = self.knobs.enter().await?;
+        self.note_written(location);
         let begun = self.objects.put_multipart_opts(location, options).await;
         let upload = self.knobs.leave(lost, begun).await?;
         Ok(Box::new(Parts {
@@ -202,11 +239,10 @@ impl ObjectStore for Far {
         if self.knobs.down.load(SeqCst) {
             return futures_util::stream::once(async { Err(refused()) }).boxed();
         }
-        let once = self.objects.list(prefix);
+        let once = self.listed(prefix);
         let (far, prefix) = (self.clone(), prefix.cloned());
         if self.knobs.circles.load(SeqCst) {
-            let again =
-                futures_util::stream::repeat_with(move || far.objects.list(prefix.as_ref()));
+            let again = futures_util::stream::repeat_with(move || far.listed(prefix.as_ref()));
             return again.flatten().boxed();
         }
         match self.knobs.dawdles.load(SeqCst) {

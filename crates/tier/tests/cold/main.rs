@@ -11,3 +11,4 @@ mod power_loss;
 mod reading;
 mod sharing;
 mod support;
+mod sweeping;

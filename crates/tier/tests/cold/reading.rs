@@ -7,24 +7,15 @@ use std::time::Duration;
 
 use forebay_mem::Pool;
 use forebay_store::{Body, ByteRange, ErrorKind, NamespaceConfig, Store, Versioning};
-use forebay_tier::cold::{Policy, Recall};
 use futures_util::poll;
 
-use crate::support::{SIZES, World, content, drain, object};
-
-async fn never_back(world: &World) {
-    let policy = Policy {
-        recall: Recall::Never,
-        ..Policy::default()
-    };
-    world.policy(&policy).await;
-}
+use crate::support::{SIZES, World, content, drain, object, swept_twice};
 
 #[tokio::test]
 async fn whole_and_in_part() {
     for (seed, size) in SIZES.into_iter().enumerate() {
         let world = World::new(Versioning::Off).await;
-        never_back(&world).await;
+        world.never_back().await;
         let bytes = content(seed as u64, size);
         let meta = world.put_away("key", &bytes).await;
         assert_eq!(world.get("key").await, bytes);
@@ -227,14 +218,14 @@ async fn a_scan_leaves_few_recalls_behind() {
 #[tokio::test]
 async fn a_body_stays_while_its_value_ends() {
     let world = World::new(Versioning::Off).await;
-    never_back(&world).await;
+    world.never_back().await;
     let bytes = content(4, (9 << 20) + 17);
     world.put_away("key", &bytes).await;
     let found = world.cold.retrieve(object("key"), None, ByteRange::Full);
     let found = found.await.expect("retrieve");
     world.delete("key").await;
     assert!(world.mover().tidy().await);
-    assert_eq!(world.mover().sweep().await.expect("sweep"), 0);
+    assert_eq!(swept_twice(world.mover()).await, 0);
     assert_eq!(drain(found).await.expect("read"), bytes);
     assert!(world.mover().tidy().await);
     assert_eq!(world.far.names().await.len(), 0);
@@ -243,7 +234,7 @@ async fn a_body_stays_while_its_value_ends() {
 #[tokio::test]
 async fn overwritten_amended_and_versioned() {
     let world = World::new(Versioning::Enabled).await;
-    never_back(&world).await;
+    world.never_back().await;
     let first = world.put_away("key", b"first bytes").await;
     let second = world.put_away("key", b"second bytes").await;
     let read = world

@@ -25,7 +25,7 @@ async fn two(policy: &Policy) -> (World, [Cold<MemoryStore>; 2]) {
     world.policy(policy).await;
     let process = || {
         let far = Arc::new(world.far.clone());
-        one_of(Some(AGREED), world.hot.clone(), far, &world.clock)
+        one_of(Some(AGREED), DAY, world.hot.clone(), far, &world.clock)
     };
     let both = [process(), process()];
     (world, both)

@@ -12,7 +12,7 @@ use forebay_store::{
     NamespaceConfig, Object, Result, Seal, Space, Store, StoreOptions, Upload, VersionId,
     VersionItem, Versioning,
 };
-use forebay_tier::cold::{Bucket, Cold, Config, Mover, Policy};
+use forebay_tier::cold::{Bucket, Cold, Config, Mover, Policy, Recall};
 use object_store::ObjectStore;
 use tokio::runtime::Handle;
 
@@ -39,12 +39,13 @@ pub fn over_objects<S: Store>(
     objects: Arc<dyn ObjectStore>,
     clock: &TestClock,
 ) -> Cold<S> {
-    one_of(None, hot, objects, clock)
+    one_of(None, 0, hot, objects, clock)
 }
 
 /// One process on a store; `shared` is the namespace in which it agrees with others.
 pub fn one_of<S: Store>(
     shared: Option<&str>,
+    grace_ms: u64,
     hot: Arc<S>,
     objects: Arc<dyn ObjectStore>,
     clock: &TestClock,
@@ -57,7 +58,7 @@ pub fn one_of<S: Store>(
         reads: None,
         shared: shared.map(str::to_owned),
         buffer_bytes: 64 << 20,
-        grace_ms: 0,
+        grace_ms,
     };
     Cold::new(hot, Bucket::new(objects, HOME), config)
 }
@@ -65,9 +66,7 @@ pub fn one_of<S: Store>(
 impl World {
     /// An empty one with a namespace `ns`, versioned or not.
     pub async fn new(versioning: Versioning) -> World {
-        // The far side has the clock of the machine: ours is far ahead, so that all it holds is old.
         let clock = TestClock::default();
-        clock.advance(10 * 365 * 24 * 3600 * 1000);
         let told = clock.clone();
         let hot = Arc::new(MemoryStore::new(Pool::new(64 << 20), move || told.now()));
         let config = NamespaceConfig {
@@ -76,7 +75,7 @@ impl World {
             ..NamespaceConfig::default()
         };
         hot.create_namespace("ns", config).await.expect("namespace");
-        let far = Far::default();
+        let far = Far::at(&clock);
         let cold = over(hot.clone(), &far, &clock);
         World {
             hot,
@@ -101,6 +100,15 @@ impl World {
         config.attributes = Policy::keep(Some(policy), &config.attributes).expect("room");
         let changed = self.hot.update_namespace("ns", None, config).await;
         changed.expect("policy");
+    }
+
+    /// Nothing comes back by reading it.
+    pub async fn never_back(&self) {
+        let policy = Policy {
+            recall: Recall::Never,
+            ..Policy::default()
+        };
+        self.policy(&policy).await;
     }
 
     pub async fn put(&self, key: &str, bytes: &[u8]) -> Meta {
@@ -145,6 +153,12 @@ impl World {
     pub fn gets(&self) -> usize {
         self.far.knobs.gets.load(SeqCst)
     }
+}
+
+/// What two sweeps delete, of which the first marks what is nobody's.
+pub async fn swept_twice<S: Store>(mover: &Mover<S>) -> u64 {
+    let first = mover.sweep().await.expect("sweep").deleted;
+    first + mover.sweep().await.expect("sweep").deleted
 }
 
 pub fn object(key: &str) -> Address<'_> {

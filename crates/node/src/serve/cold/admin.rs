@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay_control::api::{Tier, TierPass, TierPolicy, TierRecall};
+use forebay_control::api::{Swept, Tier, TierPass, TierPolicy, TierRecall};
 use forebay_control::{ColdTier, Error, Kind, Result};
 use forebay_store::{Address, ErrorKind, NamespaceInfo, Store, VersionId};
 use forebay_tier::cold::{Cold, Mover, Passed, Policy, Recall};
@@ -73,8 +73,14 @@ impl ColdTier for Administered {
         Box::pin(async move { Ok(self.mover.recall(address, version).await?) })
     }
 
-    fn sweep(&self) -> Pin<Box<dyn Future<Output = Result<u64>> + Send + '_>> {
-        Box::pin(async move { Ok(self.mover.sweep().await?) })
+    fn sweep(&self) -> Pin<Box<dyn Future<Output = Result<Swept>> + Send + '_>> {
+        Box::pin(async move {
+            let done = self.mover.sweep().await?;
+            Ok(Swept {
+                swept: done.deleted,
+                waiting: done.waiting,
+            })
+        })
     }
 }
 

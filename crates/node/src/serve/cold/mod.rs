@@ -24,7 +24,7 @@ use super::leaf::Leaf;
 use super::limits;
 use crate::exit::{Exit, Failure, Outcome};
 
-/// A copy in the bucket is nobody's when nothing referred to it for so long: a day.
+/// A copy in the bucket is nobody's when nothing referred to it for a day, or for as long as what was replaced may be read.
 const GRACE_MS: u64 = 24 * 3600 * 1000;
 /// With less, a large value on its way holds more than the share of those that go its way.
 const BUFFER_BYTES_MIN: usize = 64 << 20;
@@ -92,7 +92,7 @@ impl ColdSide {
             reads: (!leaf.is_shared()).then(|| args.dir.join(READS)),
             shared: leaf.is_shared().then(|| SYSTEM_NAMESPACE.to_owned()),
             buffer_bytes,
-            grace_ms: GRACE_MS,
+            grace_ms: GRACE_MS.max(1000 * u64::from(args.ceph.ceph_grace)),
         };
         let store = Cold::new(leaf, Bucket::new(objects, &home), config);
         if let Some(mover) = store.mover().cloned() {
