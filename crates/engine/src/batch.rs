@@ -282,14 +282,30 @@ impl<D: Disk> Decider<D> {
         Draft::new(self.core.geometry.freeing_bytes_max())
     }
 
-    fn check_len(&self, draft: &Draft) -> Result<()> {
-        match draft.record.encoded_len() as u64 <= self.core.geometry.record_bytes_max() {
-            true => Ok(()),
-            false => Err(StoreError::new(
+    /// Refuses a change that does not fit the journal, or of which the index could not be told.
+    fn check(&self, draft: &Draft) -> Result<()> {
+        if draft.record.encoded_len() as u64 > self.core.geometry.record_bytes_max() {
+            return Err(StoreError::new(
                 ErrorKind::TooLarge,
                 "the change does not fit the journal",
-            )),
+            ));
         }
+        let rows = draft.record.rows.iter();
+        let unseen = rows.filter(|(table, _, row)| match table {
+            Table::Expiry => true,
+            // Where new ones go all groups write.
+            Table::Inline => row.is_none(),
+            // These were looked up.
+            _ => false,
+        });
+        for (table, key, _) in unseen {
+            if let Err(error) = self.view().get(*table, key)
+                && error.kind() == ErrorKind::Io
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Notes what is wrong with values that end.
@@ -311,7 +327,7 @@ impl<D: Disk> Decider<D> {
         mut draft: Draft,
         reservation: Option<&mut Reservation>,
     ) -> Result<()> {
-        self.check_len(&draft)?;
+        self.check(&draft)?;
         self.core
             .ledger
             .settle(info.id, draft.grown, draft.exempt, draft.lost, reservation)?;

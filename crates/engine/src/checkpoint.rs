@@ -36,8 +36,8 @@ pub(crate) struct Orphan {
 #[derive(Default)]
 struct Work {
     position: Option<Position>,
-    /// The checkpoint found no room; it is tried again when somebody waits for it.
-    starved: bool,
+    /// Why the checkpoint cannot be written now; it is tried again when somebody waits for it.
+    held_up: Option<ErrorKind>,
     orphans: Vec<Orphan>,
     /// Whether room is to be looked for.
     cramped: bool,
@@ -50,7 +50,7 @@ impl Work {
     }
 
     fn due(&self) -> Option<Position> {
-        self.position.filter(|_| !self.starved)
+        self.position.filter(|_| self.held_up.is_none())
     }
 }
 
@@ -68,21 +68,22 @@ impl Handoff {
         self.changed.notify_all();
     }
 
-    /// Waits until no checkpoint is under way, or it found no room for the index once more.
+    /// Waits until no checkpoint is under way, or it was held up once more.
     pub fn wait(&self) -> Result<()> {
         let mut work = self.work.lock();
-        work.starved = false;
+        work.held_up = None;
         self.changed.notify_all();
         while work.due().is_some() {
             self.changed.wait(&mut work);
         }
-        match work.position {
-            None => Ok(()),
-            Some(_) => Err(StoreError::new(
-                ErrorKind::NoSpace,
-                "the file system has no space left for the index",
-            )),
-        }
+        let Some(kind) = work.held_up else {
+            return Ok(());
+        };
+        let what = match kind {
+            ErrorKind::NoSpace => "the file system has no space left for the index",
+            _ => "the index cannot be read where it is to be written",
+        };
+        Err(StoreError::new(kind, what))
     }
 
     /// Takes care of an orphan, or gives it back when the thread ends.
@@ -141,31 +142,32 @@ pub(crate) fn run<D: Disk>(core: &Core<D>) {
             core.look_at_room();
         }
         if let Some(position) = position {
-            let starved = is_starved(core, write(core, position));
+            let held_up = held_up(core, write(core, position));
             core.revive_index();
             let mut work = core.handoff.work.lock();
-            match starved {
-                true => work.starved = true,
-                false => work.position = None,
+            work.held_up = held_up;
+            if held_up.is_none() {
+                work.position = None;
             }
             core.handoff.changed.notify_all();
         }
     }
 }
 
-/// Whether a checkpoint found no room, and may be tried again.
-fn is_starved<D: Disk>(core: &Core<D>, written: Result<()>) -> bool {
-    let Err(error) = written else {
-        return false;
-    };
-    if error.kind() != ErrorKind::NoSpace || core.index.is_unknown() {
+/// Why a checkpoint failed that may be tried again: nothing of it is in the index, or what is may be there twice.
+fn held_up<D: Disk>(core: &Core<D>, written: Result<()>) -> Option<ErrorKind> {
+    let error = written.err()?;
+    let kind = error.kind();
+    if core.index.is_unknown() || !matches!(kind, ErrorKind::NoSpace | ErrorKind::Io) {
         core.latch_read_only(&error);
-        return false;
+        return None;
     }
     let error: &dyn std::error::Error = &error;
-    tracing::error!(error, "the index has no room for what changed");
-    core.starve();
-    true
+    tracing::error!(error, "what changed does not get into the index");
+    if kind == ErrorKind::NoSpace {
+        core.starve();
+    }
+    Some(kind)
 }
 
 fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {

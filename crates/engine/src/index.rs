@@ -15,7 +15,8 @@ use forebay_io::File;
 use forebay_store::{ErrorKind, Result, StoreError};
 use parking_lot::RwLock;
 use redb::{
-    Database, Durability, ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    WriteTransaction,
 };
 
 use crate::codec::crc32c;
@@ -37,6 +38,15 @@ const STATE_AHEAD: &[u8] = b"ahead";
 
 /// A row that is put or removed takes at most this and twice its length: its page anew, and its share of the pages above.
 const ROW_BYTES: u64 = 8 << 10;
+
+/// How a row is removed.
+#[derive(Clone, Copy)]
+enum Removal {
+    /// The library joins a page that has few rows left with one beside it, for which it reads that one.
+    TakeOut,
+    /// Something takes its place that says so: no page but its own is read.
+    Tombstone,
+}
 
 fn definition(table: Table) -> RawTable {
     TableDefinition::new(table.name())
@@ -122,6 +132,10 @@ impl Index {
         self.health.is_unknown()
     }
 
+    fn is_refused_a_read(&self) -> bool {
+        self.health.is_refused() && !self.health.is_unknown()
+    }
+
     /// Whether it can be written now.
     pub fn is_writable(&self) -> bool {
         !self.is_down() && !self.frozen.load(SeqCst)
@@ -181,7 +195,7 @@ impl Index {
         let Some(value) = table.get(key).map_err(failed)? else {
             return Ok(None);
         };
-        checked("state", key, value.value()).map(Some)
+        checked("state", key, value.value())
     }
 
     /// The tables as they are now.
@@ -197,15 +211,27 @@ impl Index {
         &self,
         memtable: &Memtable,
         position: Position,
-        room: impl FnMut() -> Result<u64>,
+        mut room: impl FnMut() -> Result<u64>,
     ) -> Result<()> {
-        guarded(|| self.write(memtable, position, room))
+        let mut write = |removal| guarded(|| self.write(memtable, position, removal, &mut room));
+        let written = write(Removal::TakeOut);
+        match &written {
+            Err(error) if error.kind() == ErrorKind::Io && self.is_refused_a_read() => {
+                let error: &dyn Error = error;
+                tracing::error!(error, "the index is written without joining pages of it");
+                // Who reads from it is shown the tables before the first transaction.
+                self.reopen(false, drop)?;
+                write(Removal::Tombstone)
+            }
+            _ => written,
+        }
     }
 
     fn write(
         &self,
         memtable: &Memtable,
         position: Position,
+        removal: Removal,
         mut room: impl FnMut() -> Result<u64>,
     ) -> Result<()> {
         let rows = |table| (table, memtable.rows(table).iter().peekable());
@@ -216,7 +242,7 @@ impl Index {
             let mut left = room()?.max(ROW_BYTES);
             let transaction = self.begin()?;
             for (table, rows) in &mut tables {
-                put_rows(&transaction, definition(*table), rows, &mut left)?;
+                put_rows(&transaction, definition(*table), rows, removal, &mut left)?;
             }
             write_space(&transaction, &mut chunks, &mut left)?;
             let more =
@@ -306,6 +332,7 @@ fn put_rows<'a>(
     transaction: &WriteTransaction,
     table: RawTable,
     rows: &mut impl Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>,
+    removal: Removal,
     left: &mut u64,
 ) -> Result<()> {
     let mut open = transaction.open_table(table).map_err(failed)?;
@@ -314,13 +341,19 @@ fn put_rows<'a>(
         && let Some((key, value)) = rows.next()
     {
         let value = value.as_deref();
-        match value {
-            Some(value) => {
+        match (value, removal) {
+            (Some(value), _) => {
                 seal(key, value, &mut checked);
                 open.insert(&key[..], &checked[..]).map_err(failed)?;
             }
-            None => {
+            (None, Removal::TakeOut) => {
                 open.remove(&key[..]).map_err(failed)?;
+            }
+            (None, Removal::Tombstone) => {
+                if open.get(&key[..]).map_err(failed)?.is_some() {
+                    let tombstone = tombstone(key);
+                    open.insert(&key[..], &tombstone[..]).map_err(failed)?;
+                }
             }
         }
         let bytes = key.len() + value.map_or(0, <[u8]>::len);
@@ -357,8 +390,17 @@ fn seal(key: &[u8], value: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(&crc.to_le_bytes());
 }
 
-fn checked(table: &str, key: &[u8], stored: &[u8]) -> Result<Bytes> {
-    whole(table, key, stored).map(Bytes::copy_from_slice)
+/// What stands in the place of a row that was removed.
+fn tombstone(key: &[u8]) -> [u8; 4] {
+    (!row_crc(key, &[])).to_le_bytes()
+}
+
+/// The value of a row that matches its checksum; `None` of a tombstone.
+fn checked(table: &str, key: &[u8], stored: &[u8]) -> Result<Option<Bytes>> {
+    match stored == tombstone(key) {
+        true => Ok(None),
+        false => Ok(Some(Bytes::copy_from_slice(whole(table, key, stored)?))),
+    }
 }
 
 /// The value of a row that matches its checksum.

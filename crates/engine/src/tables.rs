@@ -154,11 +154,12 @@ impl Tables {
         Ok(row)
     }
 
-    /// The same with rows of `over` above.
+    /// The same with rows of `over` above, for who changes rows: a page of the index that cannot be read cannot be changed either, and
+    /// what memory knows of it must not hide that.
     pub fn get_over(&self, over: &Memtable, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
         match over.get(table, key) {
             Some(row) => Ok(row.clone()),
-            None => self.get(table, key),
+            None => self.get_stored(table, key),
         }
     }
 

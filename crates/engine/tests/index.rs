@@ -14,16 +14,24 @@ use support::{bytes, config, content, get, put, tenant};
 
 const KEYS: u64 = 300;
 
-/// Nothing of the index is kept in memory.
-fn open(disk: &SimDisk) -> Engine<SimDisk> {
-    let uncached = Config {
+/// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
+fn uncached() -> Config {
+    Config {
         index_cache_bytes: 0,
+        index_check_bytes: 0,
         recent_bytes: 0,
         cache_bytes: 0,
         ..config()
-    };
+    }
+}
+
+fn open_with(disk: &SimDisk, config: Config) -> Engine<SimDisk> {
     let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), uncached).unwrap()
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config).unwrap()
+}
+
+fn open(disk: &SimDisk) -> Engine<SimDisk> {
+    open_with(disk, uncached())
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -69,11 +77,7 @@ async fn a_sector_that_cannot_be_read_is_in_the_way_of_its_rows_alone() {
     let disk = SimDisk::new(1);
     let engine = filled(&disk).await;
     let lost = 100;
-    let index = content(&disk, "index");
-    let places = index.windows(9).enumerate();
-    for (at, _) in places.filter(|(_, window)| *window == key(lost)) {
-        disk.spoil("index", at as u64).unwrap();
-    }
+    spoil(&disk, &key(lost));
     assert_eq!(look(&engine, lost).await.unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(list(&engine).await.unwrap_err().kind(), ErrorKind::Io);
     assert!(engine.scrub(|_| ()).await.is_err());
@@ -110,6 +114,117 @@ async fn reads_that_fail_for_a_while_are_right_later() {
         look(&engine, number).await.unwrap();
     }
     assert_eq!(list(&engine).await.unwrap(), KEYS as usize);
+}
+
+#[tokio::test]
+async fn an_index_that_cannot_be_read_for_a_while_is_written_later() {
+    let disk = SimDisk::new(5);
+    let engine = filled(&disk).await;
+    for number in 0..KEYS / 2 {
+        delete(&engine, number).await.unwrap();
+    }
+    disk.set_faults(Faults {
+        read_error: 1.0,
+        ..Faults::default()
+    });
+    let error = engine.checkpoint().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
+    disk.set_faults(Faults::default());
+    assert_eq!(list(&engine).await.unwrap(), (KEYS / 2) as usize);
+    store(&engine, KEYS..KEYS + 10).await;
+    engine.checkpoint().await.unwrap();
+    engine.close();
+    drop(engine);
+    let engine = open(&disk);
+    assert_eq!(engine.metrics().replayed_groups, 0);
+    for number in KEYS / 2..KEYS + 10 {
+        look(&engine, number).await.unwrap();
+    }
+}
+
+/// Makes sectors unreadable that hold these bytes in the index.
+fn spoil(disk: &SimDisk, needle: &[u8]) {
+    let index = content(disk, "index");
+    let places = index.windows(needle.len()).enumerate();
+    let places: Vec<_> = places.filter(|(_, window)| *window == needle).collect();
+    assert!(!places.is_empty());
+    for (at, _) in places {
+        disk.spoil("index", at as u64).unwrap();
+    }
+}
+
+async fn delete(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
+    let key = key(number);
+    let options = DeleteOptions::default();
+    let deleted = engine.delete(Address::object("n", &key), options).await;
+    deleted.map(drop)
+}
+
+/// Deletes or replaces all values where a sector that holds the bytes of one cannot be read: those of it are kept, and refused, and
+/// nothing else is any different, also not for the store that opens next.
+async fn changed_around_a_sector(
+    config: Config,
+    change: impl AsyncFn(&Engine<SimDisk>, u64) -> Result<()>,
+) {
+    let disk = SimDisk::new(7);
+    filled(&disk).await.close();
+    let engine = open_with(&disk, config.clone());
+    for number in 0..KEYS {
+        look(&engine, number).await.unwrap();
+    }
+    let lost = 100;
+    spoil(&disk, &value(lost));
+    let mut refused = Vec::new();
+    // From the middle outwards: whatever pages the index joins, one that cannot be read is beside them.
+    let mut numbers: Vec<_> = (0..KEYS).collect();
+    numbers.sort_by_key(|number| number.abs_diff(lost));
+    for number in numbers {
+        if let Err(error) = change(&engine, number).await {
+            assert_eq!(error.kind(), ErrorKind::Io, "{number}: {error:?}");
+            refused.push(number);
+        }
+    }
+    assert!(refused.contains(&lost));
+    assert!(refused.len() < 60, "{refused:?}");
+    engine.checkpoint().await.unwrap();
+    assert!(!engine.metrics().read_only);
+    let lost = disk.crash(1);
+    engine.close();
+    drop(engine);
+    for disk in [lost, disk] {
+        let engine = open_with(&disk, config.clone());
+        for number in 0..KEYS {
+            let found = get(&engine, Address::object("n", &key(number))).await;
+            match refused.contains(&number) {
+                true => assert_eq!(found.unwrap_err().kind(), ErrorKind::Io, "{number}"),
+                false => assert!(
+                    found.map_or(true, |found| found != value(number)),
+                    "{number}"
+                ),
+            }
+        }
+        engine.checkpoint().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_read_is_neither_deleted_nor_replaced() {
+    let replace = async |engine: &Engine<SimDisk>, number| {
+        let key = key(number);
+        let stored = put(engine, Address::object("n", &key), b"another").await;
+        stored.map(drop)
+    };
+    let recent = Config {
+        recent_bytes: config().recent_bytes,
+        ..uncached()
+    };
+    for config in [uncached(), recent] {
+        changed_around_a_sector(config.clone(), async |engine, number| {
+            delete(engine, number).await
+        })
+        .await;
+        changed_around_a_sector(config, replace).await;
+    }
 }
 
 /// One operation after the other fails while the index is written.

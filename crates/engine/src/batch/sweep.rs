@@ -136,7 +136,7 @@ impl<D: Disk> Decider<D> {
                 }
             }
         }
-        self.check_len(&draft)?;
+        self.check(&draft)?;
         Ok(draft)
     }
 

@@ -66,7 +66,7 @@ impl Health {
         self.refused.load(SeqCst)
     }
 
-    /// Whether more than room was missing: what is in the file is not known then.
+    /// Whether a write or a sync failed, and not for want of room: what is in the file is not known then.
     pub fn is_unknown(&self) -> bool {
         self.unknown.load(SeqCst)
     }
@@ -95,6 +95,13 @@ impl Health {
     fn note<T>(&self, done: io::Result<T>) -> io::Result<T> {
         if done.is_err() {
             self.unknown.store(true, SeqCst);
+        }
+        self.note_read(done)
+    }
+
+    /// The same of what writes nothing.
+    fn note_read<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        if done.is_err() {
             self.refuse();
         }
         done
@@ -140,7 +147,7 @@ impl<F: File> StorageBackend for Backend<F> {
         }
         match read {
             Err(error) if LOOKING.get() => resume_unwind(Box::new(Unread { offset, error })),
-            read => self.health.note(read),
+            read => self.health.note_read(read),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::keys::Table;
 
 use super::backend::looking;
 use super::walk::{Row, Walk};
-use super::{checked, closed, corrupt, failed, of_row, sealed, whole};
+use super::{checked, closed, corrupt, failed, of_row, sealed};
 
 pub(super) type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -38,8 +38,7 @@ impl Snapshot {
                 check_gap(rows, table, key)?;
                 return Ok(None);
             };
-            let row = checked(table.name(), key, value.value());
-            row.map(Some).map_err(of_row)
+            checked(table.name(), key, value.value()).map_err(of_row)
         })
     }
 
@@ -77,7 +76,7 @@ fn check_gap(rows: &RawRows, table: Table, key: &[u8]) -> Result<()> {
         let Some((found, value)) = row else {
             continue;
         };
-        match whole(table.name(), found.value(), value.value()) {
+        match checked(table.name(), found.value(), value.value()) {
             Ok(_) if found.value().cmp(key) == order => {}
             Ok(_) => return Err(corrupt("the order of rows")),
             Err(error) if table == Table::Current || sealed(key, value.value()).is_some() => {

@@ -125,7 +125,9 @@ impl<'a> Walk<'a> {
         let last = self.last.get_or_insert_default();
         last.clear();
         last.extend_from_slice(&key);
-        if key >= self.from {
+        if let Some(value) = value
+            && key >= self.from
+        {
             self.ahead.push_back(Row::Whole(key, value));
         }
         Ok(())
