@@ -328,7 +328,7 @@ impl<S: Store> Admin<S> {
             false => new.tenant,
         };
         // Until it is made its tenant stays, and the number that it is to have is free.
-        let _changing = self.identities.begin_change().await?;
+        let mut changing = self.identities.begin_change().await?;
         self.identities.tenant(&tenant)?;
         check_namespaces(&self.store.namespaces(), &tenant)?;
         let nsid = new.config.nsid;
@@ -341,12 +341,42 @@ impl<S: Store> Admin<S> {
             new.config,
         );
         let namespace = self.store.create_namespace(&new.name, config).await?;
-        if let Err(error) = self.identities.renumber(&namespace, nsid).await {
+        let numbered = self.identities.renumber(&mut changing, &namespace, nsid);
+        if let Err(error) = numbered.await {
             self.store.delete_namespace(&new.name).await?;
             return Err(error);
         }
         tracing::info!(namespace = namespace.name, "namespace created");
         Ok(self.described(&namespace))
+    }
+
+    /// Publishes a namespace to NVMe hosts under `nsid`, or any number. It is made for the root tenant when it is missing, and found
+    /// when another gateway makes it at this moment.
+    ///
+    /// # Errors
+    /// As [`Admin::create_namespace`] and [`Admin::change_namespace`].
+    pub async fn publish_namespace(&self, name: &str, nsid: Option<u32>) -> Result<Namespace> {
+        let config = NamespaceChange {
+            nsid: Some(Some(nsid.unwrap_or(0))),
+            ..NamespaceChange::default()
+        };
+        if self.found(name).is_err() {
+            let new = NewNamespace {
+                name: name.to_owned(),
+                tenant: ROOT_TENANT.to_owned(),
+                config,
+            };
+            match self.create_namespace(new).await {
+                Err(error) if error.kind == Kind::Exists => {
+                    let settled = self.store.settle().await;
+                    let found = settled.and_then(|()| self.store.namespace(name));
+                    // Else it is the number that another has.
+                    found.map_err(|_| error)?;
+                }
+                made => return made,
+            }
+        }
+        self.change_namespace(name, config).await
     }
 
     /// Removes an empty namespace.
@@ -370,7 +400,7 @@ impl<S: Store> Admin<S> {
     /// [`Kind::NotFound`], [`Kind::Invalid`], or of the store.
     pub async fn change_namespace(&self, name: &str, wanted: NamespaceChange) -> Result<Namespace> {
         let seen = self.found(name)?;
-        let _numbering = match wanted.nsid {
+        let mut numbering = match wanted.nsid {
             None => None,
             Some(_) => Some(self.identities.begin_change().await?),
         };
@@ -393,7 +423,10 @@ impl<S: Store> Admin<S> {
                     }
                 }
                 Ok(namespace) => {
-                    self.identities.renumber(&namespace, wanted.nsid).await?;
+                    if let Some(changing) = &mut numbering {
+                        let numbered = self.identities.renumber(changing, &namespace, wanted.nsid);
+                        numbered.await?;
+                    }
                     return Ok(self.described(&namespace));
                 }
             }

@@ -114,6 +114,11 @@ impl<S: Store> Identities<S> {
         Ok(identities)
     }
 
+    /// Whether other processes may serve the same store, and change what is known here.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// What was read anew takes the place of what was known.
     pub(crate) fn replace(&self, read: Known) {
         let mut known = self.known.write();

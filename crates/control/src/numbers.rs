@@ -28,6 +28,12 @@ fn key_value(namespace: &NamespaceInfo) -> What {
     }
 }
 
+fn block(name: &str) -> What {
+    What::Block {
+        name: name.to_owned(),
+    }
+}
+
 /// The number that is asked for; none where any will do.
 fn unless_any(nsid: u32) -> Option<u32> {
     Some(nsid).filter(|nsid| *nsid != 0)
@@ -66,11 +72,13 @@ impl<S: Store> Identities<S> {
 
     /// The namespace identifier of a namespace of the store.
     pub fn nsid_of(&self, namespace: &NamespaceInfo) -> Option<u32> {
+        self.numbered(&key_value(namespace)).map(|one| one.nsid)
+    }
+
+    fn numbered(&self, what: &What) -> Option<Arc<Published>> {
         let known = self.nvme.known.read();
-        let found = known.published.values().find(
-            |published| matches!(&published.what, What::KeyValue { id, .. } if *id == namespace.id),
-        );
-        found.map(|published| published.nsid)
+        let mut published = known.published.values();
+        published.find(|one| one.what == *what).cloned()
     }
 
     /// Publishes a namespace under `nsid`, or under the first that is free; one that was published moves.
@@ -83,8 +91,8 @@ impl<S: Store> Identities<S> {
         namespace: &NamespaceInfo,
         nsid: Option<u32>,
     ) -> Result<Arc<Published>> {
-        let _changing = self.begin_change().await?;
-        self.number(key_value(namespace), nsid).await
+        let mut changing = self.begin_change().await?;
+        self.number(&mut changing, key_value(namespace), nsid).await
     }
 
     /// The number and UUID of a file or device that is exported by this name: those that it had, unless `nsid` is another.
@@ -92,11 +100,8 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// As [`Identities::publish`].
     pub async fn publish_block(&self, name: &str, nsid: Option<u32>) -> Result<Arc<Published>> {
-        let what = What::Block {
-            name: name.to_owned(),
-        };
-        let _changing = self.begin_change().await?;
-        self.number(what, nsid).await
+        let mut changing = self.begin_change().await?;
+        self.number(&mut changing, block(name), nsid).await
     }
 
     /// Takes a namespace's number away; nothing when it has none.
@@ -105,7 +110,16 @@ impl<S: Store> Identities<S> {
     /// Of the store.
     pub async fn unpublish(&self, namespace: &NamespaceInfo) -> Result<()> {
         let _changing = self.begin_change().await?;
-        self.forget_number_of(namespace).await
+        self.forget_number_of(&key_value(namespace)).await
+    }
+
+    /// Forgets the number and the UUID of an export; nothing when there is none of this name.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn unpublish_block(&self, name: &str) -> Result<()> {
+        let _changing = self.begin_change().await?;
+        self.forget_number_of(&block(name)).await
     }
 
     /// Refuses a number that a namespace, or one that is not made yet, cannot have; 0 is for any. What is told within a change holds
@@ -131,22 +145,24 @@ impl<S: Store> Identities<S> {
     /// As [`Identities::publish`].
     pub(crate) async fn renumber(
         &self,
+        changing: &mut Seen,
         namespace: &NamespaceInfo,
         wanted: Option<Option<u32>>,
     ) -> Result<()> {
+        let what = key_value(namespace);
         match wanted {
             None => Ok(()),
-            Some(None) => self.forget_number_of(namespace).await,
+            Some(None) => self.forget_number_of(&what).await,
             Some(Some(nsid)) => {
-                let numbered = self.number(key_value(namespace), unless_any(nsid));
+                let numbered = self.number(changing, what, unless_any(nsid));
                 numbered.await.map(drop)
             }
         }
     }
 
-    async fn forget_number_of(&self, namespace: &NamespaceInfo) -> Result<()> {
-        match self.nsid_of(namespace) {
-            Some(nsid) => self.forget_numbers(&[nsid]).await,
+    async fn forget_number_of(&self, what: &What) -> Result<()> {
+        match self.numbered(what) {
+            Some(one) => self.forget_numbers(&[one.nsid]).await,
             None => Ok(()),
         }
     }
@@ -182,32 +198,55 @@ impl<S: Store> Identities<S> {
                 Kind::Invalid,
                 format!("{nsid} is not a namespace identifier: 1 to {NSID_MAX}"),
             )),
-            Some(nsid) if had == wanted || is_free(&nsid) => Ok(nsid),
-            Some(nsid) => Err(Error::new(
-                Kind::Exists,
-                format!("namespace identifier {nsid} is taken"),
-            )),
+            Some(nsid) => match known.published.get(&nsid) {
+                Some(holder) if had != wanted => Err(Error::new(
+                    Kind::Exists,
+                    format!("namespace identifier {nsid} belongs to {}", holder.what),
+                )),
+                _ => Ok(nsid),
+            },
             None => had.or_else(|| (1..=NSID_MAX).find(is_free)).ok_or_else(|| {
                 Error::full(format!("all {NSID_MAX} namespace identifiers are taken"))
             }),
         }
     }
 
-    async fn number(&self, what: What, wanted: Option<u32>) -> Result<Arc<Published>> {
-        let mut published = self.published().into_iter();
-        let had = published.find(|published| published.what == what);
-        let nsid = self.number_for(had.as_ref().map(|had| had.nsid), wanted)?;
-        if let Some(had) = &had
-            && had.nsid == nsid
-        {
-            return Ok(had.clone());
-        }
-        // A number that another had is another namespace to hosts that remember it.
-        let uuid = fresh_uuid()?;
-        let published = Arc::new(Published { nsid, uuid, what });
-        self.records
-            .create(NUMBERS, &record_of(nsid), &*published)
-            .await?;
+    /// Within a change, gives something the number that is wanted, or any unless it has one.
+    async fn number(
+        &self,
+        changing: &mut Seen,
+        what: What,
+        wanted: Option<u32>,
+    ) -> Result<Arc<Published>> {
+        let (had, published) = loop {
+            let had = self.numbered(&what);
+            let nsid = self.number_for(had.as_ref().map(|had| had.nsid), wanted)?;
+            if let Some(had) = &had
+                && had.nsid == nsid
+            {
+                return Ok(had.clone());
+            }
+            // A number that another had is another namespace to hosts that remember it.
+            let published = Published {
+                nsid,
+                uuid: fresh_uuid()?,
+                what: what.clone(),
+            };
+            let name = record_of(nsid);
+            match self.records.create(NUMBERS, &name, &published).await {
+                // Another gateway has taken it at this moment, and perhaps for the same.
+                Err(error) if error.kind == Kind::Exists => {
+                    self.read_again(changing).await?;
+                    if !self.nvme.known.read().published.contains_key(&nsid) {
+                        return Err(error);
+                    }
+                }
+                created => {
+                    created?;
+                    break (had, Arc::new(published));
+                }
+            }
+        };
         if let Some(had) = &had {
             self.records.forget(NUMBERS, &record_of(had.nsid)).await?;
         }
@@ -215,7 +254,7 @@ impl<S: Store> Identities<S> {
             if let Some(had) = &had {
                 known.published.remove(&had.nsid);
             }
-            known.published.insert(nsid, published.clone());
+            known.published.insert(published.nsid, published.clone());
         });
         Ok(published)
     }

@@ -65,6 +65,15 @@ pub enum What {
     },
 }
 
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::KeyValue { namespace, .. } => write!(f, "the namespace {namespace:?}"),
+            What::Block { name } => write!(f, "the export {name:?}"),
+        }
+    }
+}
+
 type Hook = Box<dyn Fn(&[Arc<Host>], &[Arc<Published>]) + Send + Sync>;
 
 /// The records in memory.

@@ -54,7 +54,11 @@ impl<S: Store> Records<S> {
                 tenant: SYSTEM_NAMESPACE.to_owned(),
                 ..NamespaceConfig::default()
             };
-            store.create_namespace(SYSTEM_NAMESPACE, config).await?;
+            match store.create_namespace(SYSTEM_NAMESPACE, config).await {
+                // Another gateway has made it at this moment: it is known here from now on.
+                Err(error) if error.kind() == ErrorKind::NamespaceExists => store.settle().await?,
+                made => drop(made?),
+            }
         }
         Ok(Records {
             store,

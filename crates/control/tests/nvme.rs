@@ -111,8 +111,11 @@ async fn a_number_stays_with_what_has_it() {
     assert_eq!(identities.publish(&one, None).await.unwrap(), first);
     let block = identities.publish_block("disk", Some(7)).await.unwrap();
     assert_eq!(identities.publish_block("disk", None).await.unwrap(), block);
-    let taken = identities.publish(&two, Some(7)).await;
-    assert_eq!(taken.unwrap_err().kind, Kind::Exists);
+    for (nsid, holder) in [(7, "the export \"disk\""), (1, "the namespace \"one\"")] {
+        let taken = identities.publish(&two, Some(nsid)).await.unwrap_err();
+        assert_eq!(taken.kind, Kind::Exists);
+        assert!(taken.message.ends_with(holder), "{taken}");
+    }
     for nsid in [0, NSID_MAX + 1, u32::MAX] {
         let refused = identities.publish(&two, Some(nsid)).await;
         assert_eq!(refused.unwrap_err().kind, Kind::Invalid);
@@ -177,4 +180,19 @@ async fn doors_follow_every_change() {
     assert_eq!(*seen.lock(), (1, 0));
     identities.remove_host(HOST).await.unwrap();
     assert_eq!((*seen.lock(), calls.load(Relaxed)), ((0, 0), 4));
+}
+
+#[tokio::test]
+async fn an_export_can_be_forgotten() {
+    let store = store();
+    let identities = open(&store).await;
+    let disk = identities.publish_block("disk", Some(2)).await.unwrap();
+    let other = identities.publish_block("other", None).await.unwrap();
+    identities.unpublish_block("disk").await.unwrap();
+    identities.unpublish_block("disk").await.unwrap();
+    assert_eq!(open(&store).await.published(), [other]);
+    let cache = namespace(&store, "cache").await;
+    identities.publish(&cache, Some(2)).await.unwrap();
+    let again = identities.publish_block("disk", None).await.unwrap();
+    assert!(again.nsid != 2 && again.uuid != disk.uuid, "{again:?}");
 }
