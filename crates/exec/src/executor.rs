@@ -13,6 +13,7 @@ use crate::brief::Places;
 use crate::ending::Ending;
 use crate::metrics::Metrics;
 use crate::programs::Programs;
+use crate::room::Rooms;
 use crate::runtime::Runtime;
 use crate::workers::Workers;
 
@@ -34,6 +35,7 @@ pub struct Executor {
     pub(crate) places: Places,
     pub(crate) programs: Arc<Programs>,
     pub(crate) pool: Pool,
+    pub(crate) rooms: Arc<Rooms>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     allowed: RwLock<Arc<AllowList>>,
@@ -67,6 +69,7 @@ impl Executor {
         Ok(Arc::new(Executor {
             workers: Workers::start(&limits)?,
             places: Places::new(limits.here()),
+            rooms: Rooms::new(limits.waiting_output_bytes),
             runtime,
             limits,
             programs: Arc::default(),

@@ -16,6 +16,7 @@ use crate::host::Host;
 use crate::inputs::{Input, Inputs};
 use crate::interpreter::Interpreter;
 use crate::output::{Output, Way};
+use crate::room::Rooms;
 use crate::runtime::{Program, Runtime};
 
 const CAPACITY: usize = 1000;
@@ -70,6 +71,7 @@ pub(crate) fn run(program: &dyn Program, function: &str) -> Result<(), Ending> {
         output: Output::new(
             Way::Inline { capacity: CAPACITY },
             pool.clone(),
+            Rooms::new(limits.waiting_output_bytes).of(""),
             limits.output_bytes,
         ),
         arguments: Bytes::from_static(b"some\0words\0"),
@@ -79,14 +81,14 @@ pub(crate) fn run(program: &dyn Program, function: &str) -> Result<(), Ending> {
         refused: false,
         memory_peak: 0,
     };
-    let (mut host, ran) = program.run(function, host);
+    let (host, ran) = program.run(function, host);
     assert!(
         !matches!(ran, Err(Ending::Abandoned | Ending::Store(_))),
         "{ran:?}"
     );
     assert!(host.logs.len() <= limits.log_bytes);
     assert!(host.memory_peak <= limits.memory_bytes);
-    let (len, _) = host.output.take();
+    let (len, ..) = host.output.into_parts();
     assert!(len <= limits.output_bytes);
     ran
 }

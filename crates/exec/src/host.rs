@@ -2,12 +2,14 @@
 //! runtime calls them.
 
 use bytes::Bytes;
+use forebay_mem::Buf;
 
 use crate::bulk::{self, Comparison, Kind, slice, slice_mut, unsigned};
 use crate::ending::Ending;
 use crate::exchange::Exchange;
 use crate::inputs::Inputs;
 use crate::output::Output;
+use crate::room::Room;
 
 /// Every import, for the macros of the runtimes that link them.
 macro_rules! imports {
@@ -53,7 +55,8 @@ const WIDTH_MAX: usize = 64;
 pub(crate) struct Done {
     pub ending: Result<(), Ending>,
     pub len: u64,
-    pub bytes: Vec<forebay_mem::Buf>,
+    pub bytes: Vec<Buf>,
+    pub room: Room,
     pub logs: Bytes,
     pub read: u64,
     pub memory: usize,
@@ -366,11 +369,12 @@ impl Host {
             // Nothing may have looked at the time for a while.
             self.exchange.patience.left().map(drop)
         });
-        let (len, bytes) = self.output.take();
+        let (len, bytes, room) = self.output.into_parts();
         let done = Done {
             ending,
             len,
             bytes,
+            room,
             logs: self.logs.into(),
             read: self.inputs.read,
             memory: self.memory_peak,

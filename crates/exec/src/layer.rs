@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_mem::BLOCK_MIN_BYTES;
 use forebay_store::{
     Address, Effort, ErrorKind, Execute, Executed, Module, NamespaceInfo, Result, Space, Store,
     StoreError, Upload,
@@ -105,6 +106,11 @@ impl<S: Store> Exec<S> {
         let namespaces: Vec<&str> = admitted.iter().map(|admitted| &*admitted.name).collect();
         let allowed = allowed.find(call.tenant, call.module, &namespaces)?;
         let into_memory = matches!(call.output, Wanted::Into(_));
+        let mut room = executor.rooms.of(call.tenant);
+        if let Wanted::Inline { capacity } = call.output {
+            // A function that has no room for what it writes is not run in vain.
+            room.take(capacity.min(BLOCK_MIN_BYTES))?;
+        }
         let opening = async {
             let store = &self.store;
             let program = executor.programs.get(executor, store, allowed).await?;
@@ -130,7 +136,12 @@ impl<S: Store> Exec<S> {
         let host = Host {
             exchange: Exchange::here(patience.clone()),
             inputs: Inputs::new(known),
-            output: Output::new(way, executor.pool.clone(), executor.limits.output_bytes),
+            output: Output::new(
+                way,
+                executor.pool.clone(),
+                room,
+                executor.limits.output_bytes,
+            ),
             arguments: Bytes::copy_from_slice(call.arguments),
             logs: Vec::new(),
             log_bytes: executor.limits.log_bytes,
@@ -169,6 +180,7 @@ impl<S: Store> Exec<S> {
             ending,
             len,
             bytes,
+            room,
             logs,
             ..
         } = done;
@@ -182,7 +194,7 @@ impl<S: Store> Exec<S> {
         };
         Ok(Executed {
             len,
-            bytes,
+            bytes: room.go_with(bytes),
             stored,
             logs,
             effort,

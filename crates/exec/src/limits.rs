@@ -23,6 +23,9 @@ pub struct Limits {
     pub table_elements: usize,
     /// Bytes that a function may write, whatever of them reaches the caller.
     pub output_bytes: u64,
+    /// Bytes of the outputs that are in buffers, or wait there for those who asked for them, together. A tenant has no more of them than
+    /// is free beside what it has.
+    pub waiting_output_bytes: usize,
     /// Bytes of logs that are kept.
     pub log_bytes: usize,
     /// The longest module, in bytes.
@@ -51,6 +54,7 @@ impl Default for Limits {
             stack_bytes: 512 << 10,
             table_elements: 10_000,
             output_bytes: 1 << 30,
+            waiting_output_bytes: 32 << 20,
             log_bytes: 64 << 10,
             module_bytes: 16 << 20,
             ready_bytes: 64 << 20,

@@ -8,6 +8,7 @@ use forebay_store::{ErrorKind, StoreError};
 use crate::ending::{Bound, Ending};
 use crate::exchange::Exchange;
 use crate::inputs::Window;
+use crate::room::Room;
 
 /// Parts of inputs that are at least so long are passed on as they are.
 const PASS_BYTES: usize = 16 << 10;
@@ -28,6 +29,8 @@ pub(crate) enum Way {
 pub(crate) struct Output {
     way: Way,
     pool: Pool,
+    /// For what is in `full`.
+    room: Room,
     /// Bytes written, and the most that there may be.
     len: u64,
     max: u64,
@@ -40,10 +43,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub fn new(way: Way, pool: Pool, max: u64) -> Output {
+    pub fn new(way: Way, pool: Pool, room: Room, max: u64) -> Output {
         Output {
             way,
             pool,
+            room,
             len: 0,
             max,
             kept: 0,
@@ -54,8 +58,9 @@ impl Output {
     }
 
     /// The same, nothing of it written.
-    pub fn again(self) -> Output {
-        Output::new(self.way, self.pool, self.max)
+    pub fn again(mut self) -> Output {
+        self.room.give(usize::MAX);
+        Output::new(self.way, self.pool, self.room, self.max)
     }
 
     /// Whether it goes to the store.
@@ -135,9 +140,9 @@ impl Output {
         self.end_run()
     }
 
-    /// Bytes written, and those of them that came to be in buffers.
-    pub fn take(&mut self) -> (u64, Vec<Buf>) {
-        (self.len, std::mem::take(&mut self.full))
+    /// Bytes written, those of them that came to be in buffers, and the room that these have.
+    pub fn into_parts(self) -> (u64, Vec<Buf>, Room) {
+        (self.len, self.full, self.room)
     }
 
     /// Counts bytes; where the first of them stands.
@@ -193,6 +198,7 @@ impl Output {
         match self.way {
             Way::Store => exchange.write(window, buf),
             Way::Inline { .. } | Way::Into(_) => {
+                self.room.take(buf.len()).map_err(Ending::Store)?;
                 if !self.full.last().is_some_and(|last| follows(last, &buf)) {
                     self.end_run()?;
                 }
@@ -250,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::exchange::{Patience, exchange};
+    use crate::room::Rooms;
     use forebay_io::SystemClock;
 
     /// Writes output with `write`, which says what it is; checks the bytes that are left of it, and how much of the pool they keep.
@@ -261,11 +268,12 @@ mod tests {
         let (mut exchange, _service) = exchange(patience);
         let pool = Pool::new(64 << 20);
         let way = Way::Inline { capacity };
-        let mut output = Output::new(way, pool.clone(), u64::MAX);
+        let room = Rooms::new(usize::MAX).of("alice");
+        let mut output = Output::new(way, pool.clone(), room, u64::MAX);
         let mut window = Window::default();
         let expected = write(&pool, &mut output, &mut exchange, &mut window);
         output.finish(&mut exchange, &mut window).unwrap();
-        let (len, bufs) = output.take();
+        let (len, bufs, _) = output.into_parts();
         assert_eq!(len, expected.len() as u64);
         let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
         assert!(bytes == expected[..expected.len().min(capacity)]);

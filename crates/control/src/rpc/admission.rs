@@ -36,7 +36,7 @@ pub(crate) struct Bound {
     pub(crate) calls: usize,
     /// Calls of one tenant.
     pub(crate) of_tenant: usize,
-    /// Bytes of their messages, or of what else is counted, together.
+    /// Bytes of their messages together.
     pub(crate) bytes: usize,
 }
 
@@ -112,16 +112,6 @@ impl Ticket {
             self.bytes.fetch_add(bytes, Relaxed);
         }
         room
-    }
-
-    /// Gives back some of what was taken.
-    pub(crate) fn give(&self, bytes: usize) {
-        let mut used = self.shared.used.lock();
-        used.all.bytes -= bytes;
-        if let Some(own) = used.tenants.get_mut(&self.tenant) {
-            own.bytes -= bytes;
-        }
-        self.bytes.fetch_sub(bytes, Relaxed);
     }
 }
 

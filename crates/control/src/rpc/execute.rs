@@ -1,7 +1,6 @@
 //! Functions sent to the data, and which may be.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +19,6 @@ use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
-use super::admission::Ticket;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
@@ -30,8 +28,6 @@ use crate::{AllowedModule, Leave};
 
 /// The most output that an answer carries, or memory that is not mapped is given, in bytes.
 pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
-/// The most bytes of outputs that are on their way: buffers that slow readers hold are nobody else's.
-pub(super) const OUTPUTS_BYTES_MAX: usize = 256 << 20;
 /// Logs of a failed function that its refusal carries.
 const LOGS_BYTES_MAX: usize = 4 << 10;
 const LOGS_METADATA: &str = "forebay-logs-bin";
@@ -205,39 +201,34 @@ struct Parts {
     end: Option<v1::ExecuteResponse>,
 }
 
-/// A part of an answer, and how many bytes of the output it is.
-type Part = (v1::ExecuteResponse, usize);
-
 impl Parts {
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<v1::ExecuteResponse> {
         while let Some(buf) = self.bytes.pop_front() {
             let len = buf.len().min(INLINE_BYTES_MAX);
             if len < buf.len() {
                 self.bytes.push_front(buf.slice(len..buf.len()));
             }
             if len > 0 {
-                return Some((data(&buf[..len]), len));
+                return Some(data(&buf[..len]));
             }
         }
-        self.end.take().map(|end| (end, 0))
+        self.end.take()
     }
 
     fn len(&self) -> usize {
         self.bytes.iter().map(|buf| buf.len()).sum()
     }
 
-    /// An answer of these parts, each of which leaves `room` when it is read.
+    /// An answer of these parts.
     ///
     /// HTTP/2 asks for a part when its client's window has room, and that may be never. So a task of its own lets go of all of them when none
     /// has moved for as long as `patience`. `open` is held until it ends.
     fn answer(
         mut self,
-        room: Arc<Ticket>,
         patience: Duration,
         open: watch::Receiver<bool>,
     ) -> BoxStream<v1::ExecuteResponse> {
-        let (places, arriving) = mpsc::channel::<Part>(1);
-        let kept = room.clone();
+        let (places, arriving) = mpsc::channel::<v1::ExecuteResponse>(1);
         tokio::spawn(async move {
             let _open = open;
             while let Ok(Ok(place)) = timeout(patience, places.reserve()).await {
@@ -246,20 +237,16 @@ impl Parts {
                     None => return,
                 }
             }
-            kept.give(self.len());
         });
-        let answer = (Some(arriving), room);
-        Box::pin(stream::try_unfold(answer, |(arriving, room)| async move {
+        Box::pin(stream::try_unfold(Some(arriving), |arriving| async move {
             let Some(mut arriving) = arriving else {
                 return Ok(None);
             };
-            let part = arriving.recv().await;
-            let (part, len) = part.ok_or_else(|| {
+            let part = arriving.recv().await.ok_or_else(|| {
                 Refusal::new(v1::Reason::Stopped, "the output was not read in time")
             })?;
-            room.give(len);
-            // The end is what has no bytes.
-            Ok(Some((part, ((len > 0).then_some(arriving), room))))
+            let ends = matches!(part.part, Some(execute_response::Part::Executed(_)));
+            Ok(Some((part, (!ends).then_some(arriving))))
         }))
     }
 }
@@ -273,28 +260,14 @@ impl<S: Store> execution_server::Execution for Door<S> {
         request: Request<v1::ExecuteRequest>,
     ) -> Result<Response<Self::ExecuteStream>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        // A function that has no room for what it writes is not run in vain; whether it writes as much as it may, nobody knows.
-        let at_first = match &asked.output {
-            Some(Asked::Capacity(capacity)) => (*capacity).min(INLINE_BYTES_MAX as u64) as usize,
-            _ => 0,
-        };
-        let busy = || {
-            let words = "too much output waits for those who asked for it";
-            Refusal::new(v1::Reason::Busy, words)
-        };
-        let room = self.outputs.enter(caller.tenant()).ok_or_else(busy)?;
-        let room_for = |bytes| room.take(bytes).then_some(()).ok_or_else(busy);
-        room_for(at_first)?;
         let (mut executed, way) = self.executed(&caller, &asked).await?;
         let bytes = VecDeque::from(std::mem::take(&mut executed.bytes));
         let end = Some(end(&executed, way));
         let parts = Parts { bytes, end };
         let sent = parts.len();
-        room_for(sent.saturating_sub(at_first))?;
-        room.give(at_first.saturating_sub(sent));
         self.sent(&caller, Way::Message, sent as u64);
         let (patience, open) = (self.config.patience, self.closing.subscribe());
-        Ok(Response::new(parts.answer(room, patience, open)))
+        Ok(Response::new(parts.answer(patience, open)))
     }
 
     async fn list_modules(

@@ -125,8 +125,6 @@ pub struct Service<S> {
     connections: Arc<InFlight>,
     calls: Arc<InFlight>,
     watches: Arc<InFlight>,
-    /// Room for outputs of functions.
-    outputs: Arc<InFlight>,
     metrics: Arc<Metrics>,
     /// Calls of objects and functions, by tenant.
     live: Arc<Live>,
@@ -154,10 +152,6 @@ impl<S: Store> Service<S> {
             changes: Changes::new(store.clone()),
             connections: InFlight::new(bound(config.connections, config.connections)),
             calls: InFlight::new(bound(config.calls, config.calls_of_tenant)),
-            outputs: InFlight::new(Bound {
-                bytes: execute::OUTPUTS_BYTES_MAX,
-                ..bound(config.calls, config.calls_of_tenant)
-            }),
             watches: InFlight::new(bound(config.watches, (config.watches / 4).max(1))),
             store,
             identities,

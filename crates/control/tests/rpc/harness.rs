@@ -182,6 +182,8 @@ pub struct Beside {
     pub reading: Once,
     /// Before a namespace is made.
     pub creating: Once,
+    /// Outputs of functions that are not let go yet have clones.
+    pub outputs: Arc<()>,
     /// What making a namespace fails with.
     pub making: Arc<Mutex<Option<ErrorKind>>>,
 }
@@ -202,7 +204,7 @@ impl Detour<MemoryStore> for Beside {
         store: &MemoryStore,
         call: Execute<'_>,
     ) -> forebay_store::Result<Executed> {
-        execute::run(store, call).await
+        execute::run(store, call, &self.outputs).await
     }
 
     async fn list(

@@ -9,9 +9,12 @@ use forebay_io::SystemClock;
 use forebay_io::sim::SimDisk;
 use forebay_mem::Pool;
 use forebay_store::suite::{Around, Detour};
-use forebay_store::{Address, ByteRange, Execute, Input, Object, Result, Store, VersionId};
+use forebay_store::{
+    Address, ByteRange, ErrorKind, Execute, Input, Object, Output, Result, Seal, Store,
+    StoreOptions, VersionId,
+};
 
-use crate::support::{World, bytes, executor, own};
+use crate::support::{World, assert_kind, bytes, executor, own};
 
 /// Writes the first four bytes of each half mebibyte of the inputs, of all inputs one before the next.
 const MERGE: &str = "
@@ -137,4 +140,55 @@ async fn a_call_has_one_body_open_and_none_while_it_waits() {
             assert_eq!(open.now(), 0);
         } => {}
     }
+}
+
+/// Writes as many pieces of 64 KiB as the arguments say in four bytes.
+const PIECES: &str = "
+    (drop (call $arguments (i32.const 0) (i32.const 4)))
+    (local.set $a (i32.load (i32.const 0)))
+    (loop $l
+        (call $write (i32.const 0) (i32.const 65536))
+        (local.set $a (i32.sub (local.get $a) (i32.const 1)))
+        (br_if $l (local.get $a)))";
+
+#[tokio::test]
+async fn output_that_waits_leaves_room_to_others() {
+    let limits = Limits {
+        waiting_output_bytes: 8 << 20,
+        ..Limits::default()
+    };
+    let world = World::within(limits).await;
+    let module = world.module(&own(PIECES, "")).await;
+    world.module_for("bob", &own(PIECES, "")).await;
+    let run = async |tenant: &str, pieces: u32| {
+        let arguments = pieces.to_le_bytes();
+        let call = Execute::inline(tenant, module, &[], &arguments, 64 << 20);
+        world.store.execute(call).await
+    };
+    // As much as is free beside it is more than a tenant may have, also of one output.
+    let error = run("alice", 65).await.unwrap_err();
+    assert_kind(&error, ErrorKind::Busy);
+    let waits = run("alice", 60).await.unwrap();
+    assert_eq!(waits.len, 60 << 16);
+    let error = run("alice", 5).await.unwrap_err();
+    assert_kind(&error, ErrorKind::Busy);
+    // Others find their room, and so does what waits for nobody.
+    let other = run("bob", 30).await.unwrap();
+    let into = Execute {
+        output: Output::Store {
+            address: Address::object("hers", b"out"),
+            options: StoreOptions::default(),
+            seal: Seal::default(),
+        },
+        ..Execute::inline("alice", module, &[], &[200, 0, 0, 0], 0)
+    };
+    let stored = world.store.execute(into).await.unwrap().stored.unwrap();
+    assert_eq!(stored.meta.size, 200 << 16);
+    // What was taken leaves room, part by part.
+    drop(other);
+    let mut parts = waits.bytes;
+    parts.truncate(parts.len() / 2);
+    let waits = run("alice", 20).await.unwrap();
+    drop((parts, waits));
+    run("alice", 60).await.unwrap();
 }

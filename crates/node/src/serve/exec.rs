@@ -1,6 +1,5 @@
 //! Functions sent to the data: whether the node runs any, within which bounds, and which it may.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use forebay_io::SystemClock;
 use forebay_mem::Pool;
 use forebay_store::Store;
 
+use super::args::ServeArgs;
+use super::limits;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Whether functions run.
@@ -45,7 +46,8 @@ pub struct ExecArgs {
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
 /// What runs functions; nothing when they are off.
-pub fn open(args: &ExecArgs, dir: &Path, pool: &Pool) -> Outcome<Option<Arc<Executor>>> {
+pub fn open(all: &ServeArgs, pool: &Pool) -> Outcome<Option<Arc<Executor>>> {
+    let args = &all.exec;
     if args.exec == Switch::Off {
         return Ok(None);
     }
@@ -59,10 +61,12 @@ pub fn open(args: &ExecArgs, dir: &Path, pool: &Pool) -> Outcome<Option<Arc<Exec
         threads_per_tenant: threads.saturating_sub(1).max(1),
         deadline: Duration::from_millis(args.exec_deadline),
         memory_bytes: args.exec_memory.0 as usize,
+        // Requests in flight always find the rest.
+        waiting_output_bytes: (limits::pool_bytes(all) / 2) as usize,
         ..usual
     };
     let clock = Arc::new(SystemClock::default());
-    let kept = dir.join("modules");
+    let kept = all.dir.join("modules");
     Executor::start(limits, Runs::Best, Some(kept), pool.clone(), clock)
         .map(Some)
         .map_err(|error| Failure::new(Exit::Failed, error))

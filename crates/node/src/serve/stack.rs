@@ -29,7 +29,7 @@ pub async fn stack(
     let (pool, clock) = (pool.clone(), clock.clone());
     aside(move || {
         let tier = cache::open(cold, &args, &pool, clock)?;
-        let executor = exec::open(&args.exec, &args.dir, &pool)?;
+        let executor = exec::open(&args, &pool)?;
         Ok(Arc::new(Exec::new(tier, executor)))
     })
     .await?
