@@ -22,11 +22,11 @@ use crate::command::{Answer, Command, Content, Reply, Target};
 use crate::core::Core;
 use crate::draft::{Draft, Slot};
 use crate::extent::Run;
+use crate::findings::Finding;
 use crate::keys;
 use crate::keys::Table;
 use crate::namespaces::{encode_usage, stored_usage};
 use crate::reclaim::Freed;
-use crate::scrub::Finding;
 use crate::tables::{Memtable, SpaceChange};
 use crate::usage::Reservation;
 use crate::view::View;
@@ -313,7 +313,7 @@ impl<D: Disk> Decider<D> {
         for (namespace, finding) in losses {
             let info = self.core.registry.read().by_id(namespace).cloned();
             let namespace = info.map(|info| info.name.clone()).unwrap_or_default();
-            self.core.note(Finding {
+            self.core.note_for_good(Finding {
                 namespace,
                 ..finding
             });

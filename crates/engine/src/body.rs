@@ -18,8 +18,8 @@ use crate::cache::Piece;
 use crate::core::Core;
 use crate::entry::Place;
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
+use crate::findings::Finding;
 use crate::keys::{self, Table};
-use crate::scrub::Finding;
 use crate::view::View;
 
 /// So much of what is in memory is checked and given out at a time: what was just summed is still in the processor's cache when it is

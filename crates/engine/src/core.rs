@@ -18,12 +18,12 @@ use crate::cache::ValueCache;
 use crate::checkpoint::{Handoff, Writing, block_on};
 use crate::command::{Command, Reply};
 use crate::extent::{GRANULE_BYTES, Run};
+use crate::findings::{Finding, Findings};
 use crate::index::Index;
 use crate::land::SeenOnce;
 use crate::metrics::Counters;
 use crate::namespaces::Registry;
 use crate::reclaim::Reclaim;
-use crate::scrub::Finding;
 use crate::superblock::Geometry;
 use crate::tables::Tables;
 use crate::usage::Ledger;
@@ -33,8 +33,6 @@ use crate::view::View;
 const QUEUE_MAX: usize = 1 << 16;
 /// Names remembered of bytes that were let go: further ones are left to those who compare.
 const FORGOTTEN_MAX: usize = 1 << 16;
-/// Findings remembered.
-const FINDINGS_MAX: usize = 1000;
 
 /// Holds the directory until its last clone is dropped.
 pub(crate) type Lock = Arc<Box<dyn Send + Sync>>;
@@ -57,7 +55,7 @@ pub(crate) struct Core<D: Disk> {
     pub counters: Counters,
     pub queue: Queue,
     pub handoff: Handoff,
-    pub findings: Mutex<Vec<Finding>>,
+    pub findings: Findings,
     forgotten: Mutex<Vec<Away>>,
     lock: Weak<Box<dyn Send + Sync>>,
     read_only: AtomicBool,
@@ -161,7 +159,7 @@ impl<D: Disk> Core<D> {
             counters: Counters::default(),
             queue: Queue::default(),
             handoff: Handoff::default(),
-            findings: Mutex::default(),
+            findings: Findings::default(),
             forgotten: Mutex::default(),
             lock: Weak::new(),
             read_only: AtomicBool::new(false),
@@ -397,6 +395,17 @@ impl<D: Disk> Core<D> {
 
     /// Remembers bytes that did not match, for the list of findings.
     pub fn note(&self, finding: Finding) {
+        self.tell_of(&finding);
+        self.findings.note(finding);
+    }
+
+    /// Remembers what was found and no scrub finds again.
+    pub fn note_for_good(&self, finding: Finding) {
+        self.tell_of(&finding);
+        self.findings.note_for_good(finding);
+    }
+
+    fn tell_of(&self, finding: &Finding) {
         self.counters.corrupt_blocks.fetch_add(1, Relaxed);
         tracing::error!(
             namespace = finding.namespace,
@@ -404,10 +413,6 @@ impl<D: Disk> Core<D> {
             what = finding.what,
             "what is stored is damaged"
         );
-        let mut findings = self.findings.lock();
-        if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
-            findings.push(finding);
-        }
     }
 
     /// Takes a run of at most `most` and at least `least` granules, and tells whether it is new space of the file. What was freed a moment

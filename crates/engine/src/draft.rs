@@ -5,11 +5,11 @@ use forebay_store::{Attributes, Away, Change, Etag, Meta, Plan, Result, Space, U
 
 use crate::entry::{ENTRY_EXTENTS_MAX, Entry, LAYOUT_EXTENTS_MAX, Part, Place, encode_parts};
 use crate::extent::{Extent, Run};
+use crate::findings::Finding;
 use crate::group::{ENCODED_RUN_BYTES, Record};
 use crate::index::{corrupt, of_row};
 use crate::keys::{self, Table};
 use crate::reclaim::Freed;
-use crate::scrub::Finding;
 use crate::view::{Standing, View, malformed, unless_damaged};
 
 /// Collects a change; nothing happens until the journal takes it.

@@ -24,13 +24,14 @@ use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::{Core, Lock};
 use crate::entry::{Entry, Place};
 use crate::extent::EXTENT_BYTES_MAX;
+use crate::findings::Finding;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::land::{land, too_short};
 use crate::metrics::Metrics;
 use crate::namespaces::stored_usage;
 use crate::recover::{self, OpenError};
-use crate::scrub::{self, Audit, Finding, ScrubProgress};
+use crate::scrub::{self, Audit, ScrubProgress};
 use crate::upload::EngineUpload;
 use crate::view::{View, malformed};
 use crate::{Config, checkpoint, journal, list};
@@ -187,9 +188,10 @@ impl<D: Disk> Engine<D> {
         scrub::scrub(&self.core, progress).await
     }
 
-    /// Blocks and rows that did not match since the store was opened, found by readers or by a scrub; at most 1000 are remembered.
+    /// Blocks and rows that did not match, found by readers or by a scrub since the store was opened; at most 1000 are remembered. What the
+    /// next scrub does not find again is not among them any more: it was replaced, deleted, or read after all.
     pub fn findings(&self) -> Vec<Finding> {
-        self.core.findings.lock().clone()
+        self.core.findings.list()
     }
 
     /// Compares the map of space with what entries refer to; meaningful right after opening, or after a checkpoint when what readers

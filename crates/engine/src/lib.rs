@@ -8,7 +8,7 @@
 //! - `upload`, `allocator`, `extent`: bytes go from the buffers they arrived in to granules that nothing refers to yet.
 //! - `body`, `cache`, `reclaim`: bytes leave, checked on every read, from granules that cannot be reused meanwhile.
 //! - `view`, `list`, `usage`, `namespaces`: what stands under a key, list pages, quotas.
-//! - `recover`, `replay`, `superblock`, `mend`, `scrub`: opening, replaying, mending, verifying.
+//! - `recover`, `replay`, `superblock`, `mend`, `scrub`, `findings`: opening, replaying, mending, verifying.
 //!
 //! # Invariants
 //! - A change is visible only after it is durable, or was answered early in a namespace that says so.
@@ -39,6 +39,7 @@ mod draft;
 mod engine;
 mod entry;
 mod extent;
+mod findings;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod group;
@@ -65,9 +66,10 @@ mod view;
 pub use body::EngineBody;
 pub use config::Config;
 pub use engine::Engine;
+pub use findings::Finding;
 pub use metrics::Metrics;
 pub use recover::{FILES, OpenError};
-pub use scrub::{Audit, Finding, ScrubProgress};
+pub use scrub::{Audit, ScrubProgress};
 pub use upload::EngineUpload;
 
 type Result<T, E = forebay_store::StoreError> = std::result::Result<T, E>;

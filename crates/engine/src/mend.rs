@@ -6,8 +6,9 @@ use bytes::Bytes;
 use forebay_store::VersionId;
 
 use crate::Result;
+use crate::findings::Finding;
 use crate::index::Index;
-use crate::scrub::{Finding, each_run};
+use crate::scrub::each_run;
 use crate::space::{CHUNK_GRANULES, Chunk, by_chunks};
 use crate::tables::Tables;
 use crate::view::View;

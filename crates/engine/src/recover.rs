@@ -14,13 +14,13 @@ use crate::checkpoint::step_bytes;
 use crate::codec::Reader;
 use crate::core::{Core, Parts};
 use crate::extent::GRANULE_BYTES;
+use crate::findings::Finding;
 use crate::group::Position;
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
 use crate::mend::mend_map;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, stored_usage};
 use crate::replay::{self, Replay};
-use crate::scrub::Finding;
 use crate::space::CHUNK_GRANULES;
 use crate::superblock::{FORMAT_VERSION, Geometry};
 use crate::tables::{Memtable, Tables};
@@ -156,10 +156,10 @@ pub(crate) fn open<D: Disk>(
             "{}: what is damaged is refused when it is read",
             error.message()
         );
-        core.note(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
+        core.note_for_good(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
     }
     if let Some(finding) = map_damage {
-        core.note(finding);
+        core.note_for_good(finding);
     }
     core.counters
         .replayed_groups

@@ -11,39 +11,10 @@ use crate::body::{Label, Memory, Segment, read, resolve, row_mismatch};
 use crate::core::Core;
 use crate::entry::{Entry, Place};
 use crate::extent::{BLOCK_BYTES, Extent, Run};
+use crate::findings::Finding;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::view::{View, malformed};
-
-/// A block or a row of the index that does not match its checksum, or that a scrub could not read, and the value it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// The namespace's name; empty when nothing tells whose the damage is.
-    pub namespace: String,
-    /// The key.
-    pub key: Bytes,
-    /// The version; 0 is the null version.
-    pub version: u64,
-    /// The first granule of the extent; 0 for a row.
-    pub granule: u64,
-    /// Which block of the extent; 0 for a row.
-    pub block: usize,
-    /// What is wrong, in words.
-    pub what: String,
-}
-
-impl Finding {
-    pub(crate) fn of_row(namespace: &str, key: Bytes, version: u64, what: String) -> Finding {
-        Finding {
-            namespace: namespace.to_owned(),
-            key,
-            version,
-            granule: 0,
-            block: 0,
-            what,
-        }
-    }
-}
 
 /// How far a scrub is, or what it came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +36,11 @@ pub(crate) async fn scrub<D: Disk>(
     mut progress: impl FnMut(ScrubProgress) + Send,
 ) -> Result<ScrubProgress> {
     let mut so_far = ScrubProgress::default();
+    let scrub = core.findings.begin_scrub();
     for table in [Table::Current, Table::Kept] {
         let mut from = Vec::new();
+        // One that is beside its place is met again behind each row that may be before it.
+        let mut met = Vec::new();
         loop {
             let scan = match core.tables.survey(None, table, &from, None, STEP) {
                 Ok(scan) => scan,
@@ -78,11 +52,18 @@ pub(crate) async fn scrub<D: Disk>(
                 }
                 Err(error) => return Err(error),
             };
-            for (row_key, error) in scan.damaged {
-                note_row(core, table, &row_key, &error);
-                so_far.damaged += 1;
-                so_far.values += 1;
+            for (row_key, error) in &scan.damaged {
+                if !met.contains(row_key) {
+                    note_row(core, table, row_key, error);
+                    so_far.damaged += 1;
+                    so_far.values += 1;
+                }
             }
+            met = scan
+                .damaged
+                .into_iter()
+                .map(|(row_key, _)| row_key)
+                .collect();
             for (row_key, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(malformed)?;
                 if entry.is_marker() {
@@ -104,6 +85,7 @@ pub(crate) async fn scrub<D: Disk>(
             }
         }
     }
+    core.findings.end_scrub(scrub);
     Ok(so_far)
 }
 
@@ -168,9 +150,10 @@ async fn verify<D: Disk>(
             ..core.view()
         };
         // Gone or replaced since the scan: what it had been may be reused already.
-        let still = view
-            .get(table, row_key)?
-            .is_some_and(|row| row == entry.encoded());
+        let row = view.get(table, row_key);
+        // A row beside its place may keep others from being found.
+        let row = row.map_err(|error| row_mismatch(core, &label, error))?;
+        let still = row.is_some_and(|row| row == entry.encoded());
         let place = entry.place().map_err(malformed)?;
         match still {
             true => resolve(core, view, place, 0..entry.size())

@@ -333,6 +333,97 @@ async fn a_scrub_names_what_cannot_be_read_and_goes_on() {
     }
 }
 
+/// What was found is no more when it was stored anew.
+#[tokio::test]
+async fn a_scrub_after_a_repair_finds_nothing() {
+    let disk = SimDisk::new(13);
+    drop(filled(&disk).await);
+    let data = content(&disk, "data");
+    let value = bytes(3, SIZES[3]);
+    let part = &value[100_000..100_064];
+    let at = data.windows(64).position(|window| window == part).unwrap();
+    disk.rot("data", at as u64, 5).unwrap();
+    let engine = try_open(&disk, config()).unwrap();
+    let address = Address::object("n", &[4]);
+    get(&engine, address).await.unwrap_err();
+    assert_eq!(engine.scrub(|_| ()).await.unwrap().damaged, 1);
+    assert_eq!(engine.findings().len(), 1);
+    put(&engine, address, &value).await.unwrap();
+    assert_eq!(engine.scrub(|_| ()).await.unwrap().damaged, 0);
+    assert_eq!(engine.findings(), []);
+}
+
+/// Four values in the index, and a journal that has room for more.
+async fn settled(disk: &SimDisk) -> Engine<SimDisk> {
+    let engine = try_open(disk, roomy()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for key in [b"key0", b"key1", b"key2", b"key3"] {
+        put(&engine, Address::object("n", key), b"settled")
+            .await
+            .unwrap();
+    }
+    engine.checkpoint().await.unwrap();
+    engine
+}
+
+fn roomy() -> Config {
+    Config {
+        segment_bytes: 16 << 20,
+        index_check_bytes: 0,
+        index_cache_bytes: 0,
+        ..config()
+    }
+}
+
+fn rot_key(disk: &SimDisk, key: &[u8]) {
+    let index = content(disk, "index");
+    let windows = index.windows(key.len()).enumerate();
+    for (at, _) in windows.filter(|(_, window)| *window == key) {
+        disk.rot("index", at as u64, 6).unwrap();
+    }
+}
+
+/// A row whose key is damaged is one value, also where many were stored since behind which it may be.
+#[tokio::test]
+async fn a_row_beside_its_place_is_counted_once() {
+    let disk = SimDisk::new(14);
+    let engine = settled(&disk).await;
+    for number in 0..300 {
+        let key = format!("key2{number:03}");
+        put(&engine, Address::object("n", key.as_bytes()), b"fresh")
+            .await
+            .unwrap();
+    }
+    rot_key(&disk, b"key3");
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    assert_eq!((scrubbed.values, scrubbed.damaged), (304, 1));
+}
+
+#[tokio::test]
+async fn what_a_row_beside_its_place_keeps_from_being_read_is_named() {
+    let disk = SimDisk::new(15);
+    drop(settled(&disk).await);
+    rot_key(&disk, b"key2");
+    let engine = try_open(&disk, roomy()).unwrap();
+    let mut refused = vec![b"+ey2".to_vec()];
+    for key in [b"key0", b"key1", b"key3"] {
+        if let Err(error) = get(&engine, Address::object("n", key)).await {
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            refused.push(key.to_vec());
+        }
+    }
+    assert!(refused.len() > 1);
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    assert_eq!(
+        (scrubbed.values, scrubbed.damaged),
+        (4, refused.len() as u64)
+    );
+    let findings = engine.findings();
+    let mut found: Vec<_> = findings.iter().map(|found| found.key.to_vec()).collect();
+    found.sort();
+    assert_eq!(found, refused);
+}
+
 /// Refused until it is accepted; then what is damaged is refused, and all else is there.
 #[tokio::test]
 async fn a_damaged_index_is_opened_when_that_is_accepted() {

@@ -6,10 +6,10 @@ use forebay_store::listing::next_key;
 use forebay_store::{Durability, ErrorKind, Result, StoreError, Usage, VersionId, Versioning};
 
 use crate::draft::{Draft, Slot};
+use crate::findings::Finding;
 use crate::index::corrupt;
 use crate::keys;
 use crate::keys::Table;
-use crate::scrub::Finding;
 use crate::view::versioning;
 
 use super::{Decider, SWEEP_MAX};
@@ -154,7 +154,7 @@ impl<D: Disk> Decider<D> {
             };
             Some((namespace, Bytes::copy_from_slice(slot.key), version))
         });
-        self.core.note(match named {
+        self.core.note_for_good(match named {
             Some((namespace, key, version)) => Finding::of_row(&namespace.name, key, version, what),
             None => Finding::of_row("", Bytes::new(), VersionId::NULL.0, what),
         });
