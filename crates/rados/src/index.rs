@@ -290,7 +290,8 @@ impl Shard {
                 true => core.look_fenced(namespace, &settle.named).await?,
                 false => core.look_raw(namespace, &settle.named).await?,
             };
-            let last = before.as_ref().map_or(0, |entry| entry.version);
+            // Under a number that no entry had: else what somebody found before, who saw the key when it was there, would still hold.
+            let gone = || Entry::of(core.fresh(0).0, None);
             let after = match &seen {
                 Some(Seen {
                     version,
@@ -298,8 +299,8 @@ impl Shard {
                     ..
                 }) => Entry::of(*version, Some(head)),
                 // Written by another hand meanwhile: whoever reads it next takes it over.
-                Some(Seen { head: None, .. }) => before.clone().unwrap_or(Entry::of(last, None)),
-                None => Entry::of(last, None),
+                Some(Seen { head: None, .. }) => before.clone().unwrap_or_else(gone),
+                None => gone(),
             };
             let mut counter = self.counter.lock().await;
             self.read_counter(core, namespace, &mut counter).await?;

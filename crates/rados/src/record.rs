@@ -381,7 +381,7 @@ fn read_marker(reader: &mut Reader<'_>) -> Result<(u64, bool, u64), Malformed> {
 /// stand in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The object's version.
+    /// The object's version; of a key that was looked for and is gone, a number that no other entry has.
     pub version: u64,
     /// `None`: the key is gone, and its entry will be.
     pub known: Option<Known>,

@@ -410,6 +410,49 @@ fn what_cannot_be_forgotten_yet_is_not_lost() {
 }
 
 #[test]
+fn what_was_found_of_a_gone_key_holds_no_more_once_somebody_looked_again() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        // The entry stays as long as somebody changes the key.
+        let pending = Pending {
+            named: named(b"k"),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let entry = (names::pending(core.number()), pending.encode());
+        namespace.journal.enter(vec![entry]).await.unwrap();
+        put(&store, at(b"k"), b"v").await;
+        store.settle().await.unwrap();
+        let (place, object) = namespace.object(Space::Objects, b"k");
+        let mut op = WriteOp::new(place);
+        op.remove();
+        let removed = core.access.write(place, &object, op, None, 0);
+        removed.await.unwrap();
+        let entry = names::entry(Space::Objects, b"k");
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            core.find_out(&namespace, named(b"k"));
+            store.settle().await.unwrap();
+            let each = |_, value: bytes::Bytes| found.push(value);
+            let shard = &namespace.shard(&entry).object;
+            let read = core.keys(&namespace.index, shard, &entry, each);
+            read.await.unwrap();
+        }
+        let [first, second, third] = &found[..] else {
+            panic!("{found:?}");
+        };
+        // Else who saw the key before it was gone would enter it.
+        assert!(first != second && second != third && first != third);
+    });
+}
+
+#[test]
 fn what_another_hand_wrote_expires_with_its_namespace() {
     let Some(cluster) = cluster() else {
         return;
