@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use forebay_mem::{Buf, CopySite, count_copy};
-use forebay_store::{ErrorKind, Result, Space, StoreError, Usage};
+use forebay_store::{Result, Space, StoreError, Usage};
 use futures_util::future::join;
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
-use crate::error::{is_certain, is_unreadable, shown, unread, unwritten};
+use crate::error::{is_certain, is_unreadable, shown, unknown, unread, unwritten};
 use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
 use crate::keeper::Task;
@@ -443,8 +443,7 @@ impl Core {
             && (self.prove_alive().await.is_err() || self.pulse.life() != life)
         {
             self.heads.forget(namespace.id, named);
-            let error = StoreError::new(ErrorKind::OutcomeUnknown, swept().to_string());
-            return Carried::Failed(error);
+            return Carried::Failed(unknown(swept()));
         }
         let after = Seen {
             version,

@@ -63,6 +63,11 @@ fn failed(errno: Errno, what: &str, unanswered: ErrorKind) -> StoreError {
     StoreError::new(kind, format!("{what}: {why}")).with_source(errno)
 }
 
+/// Of a change that has happened, or may have, whatever failed after it.
+pub(crate) fn unknown(error: StoreError) -> StoreError {
+    StoreError::new(ErrorKind::OutcomeUnknown, error.to_string()).with_source(error)
+}
+
 /// The parts of some work, each of which is done whatever became of those before it; what failed first is told in the end.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {

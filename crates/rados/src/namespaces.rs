@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::core::{Core, Namespace, Snapshot};
-use crate::error::{malformed, no_such_namespace, unread, unwritten};
+use crate::error::{malformed, no_such_namespace, unknown, unread, unwritten};
 use crate::keeper::{REFRESH, Task};
 use crate::names::{self, NAMESPACES};
 use crate::record::{Entry, begin, writer};
@@ -126,8 +126,8 @@ fn key_of(section: u8, name: &str) -> Vec<u8> {
 }
 
 impl Core {
-    /// Tells everybody that namespaces or tenants changed. An error is the change's own: once this gateway has it, as `is_known` says, what
-    /// else cannot be read is no affair of who made it.
+    /// Tells everybody that namespaces or tenants changed. An error is the change's own, and says that it may have happened: once this
+    /// gateway has it, as `is_known` says, what else cannot be read is no affair of who made it.
     async fn registry_changed(&self, is_known: impl FnOnce(&Snapshot) -> bool) -> Result<()> {
         let changed = Instant::now();
         let reloaded = self.reload().await;
@@ -140,7 +140,7 @@ impl Core {
                 tracing::warn!(%error, "other news is read later");
                 Ok(())
             }
-            reloaded => reloaded,
+            reloaded => reloaded.map_err(unknown),
         }
     }
 
@@ -272,7 +272,7 @@ impl Core {
         }
         let id = registered.info.id;
         self.registry_changed(|now| now.has(name, id)).await?;
-        Ok(self.namespace(name)?.info())
+        Ok(Arc::new(registered.info))
     }
 
     /// See [`forebay_store::Store::update_namespace`].
@@ -308,7 +308,7 @@ impl Core {
                     namespace.is_some_and(|known| known.info().revision >= revision)
                 };
                 self.registry_changed(is_known).await?;
-                return Ok(self.namespace(name)?.info());
+                return Ok(Arc::new(registered.info));
             }
         }
         Err(StoreError::new(
@@ -348,7 +348,8 @@ impl Core {
         for _ in 0..DELETE_ATTEMPTS {
             self.settle(&namespace).await?;
             if self.close(&namespace).await? {
-                return self.unregister(&namespace).await;
+                // Nothing comes of it any more, whatever else of it could not be removed.
+                return self.unregister(&namespace).await.map_err(unknown);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -280,6 +280,32 @@ fn a_change_that_took_effect_is_none_that_failed() {
 }
 
 #[test]
+fn a_change_that_its_gateway_has_not_taken_in_may_have_happened() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, "first").await;
+        let core = store.core();
+        let next = store.namespace("first").unwrap().id + 1;
+        let stuck = core.opening(next).await;
+        let made = store.create_namespace(
+            "next",
+            NamespaceConfig {
+                tenant: "acme".to_owned(),
+                ..NamespaceConfig::default()
+            },
+        );
+        let made = made.await.unwrap_err();
+        assert_eq!(made.kind(), ErrorKind::OutcomeUnknown, "{made}");
+        drop(stuck);
+        core.reload().await.unwrap();
+        assert_eq!(store.namespace("next").unwrap().id, next);
+    });
+}
+
+#[test]
 fn a_record_that_cannot_be_read_keeps_no_news_back() {
     let Some(cluster) = cluster() else {
         return;
