@@ -11,6 +11,7 @@ use crate::flight::Flights;
 use crate::index::{Fallout, Index, Place, is_same};
 use crate::metrics::{Counters, Metrics, count};
 use crate::namesake::address;
+use crate::room::{Held, Room};
 use crate::stripes::{Changing, Quiet, Stripes};
 use crate::write_back::WriteBack;
 
@@ -31,6 +32,8 @@ pub(crate) struct Cache<S: Store> {
     pub index: Arc<Index>,
     pub stripes: Arc<Stripes>,
     pub flights: Arc<Flights<S>>,
+    /// What flights, and values that arrive, may hold together.
+    room: Arc<Room>,
     pub disk: Option<Disk>,
     pub write_back: Arc<WriteBack>,
     hasher: RandomState,
@@ -48,7 +51,8 @@ impl<S: Store> Cache<S> {
         Cache {
             index: Arc::new(Index::new(config.clone(), counters.clone())),
             stripes: Arc::default(),
-            flights: Arc::new(Flights::new(fill_bytes)),
+            flights: Arc::default(),
+            room: Room::new(fill_bytes),
             disk,
             write_back: Arc::new(WriteBack::new(config.write_back_bytes, counters.clone())),
             hasher: RandomState::new(),
@@ -106,6 +110,11 @@ impl<S: Store> Cache<S> {
         let held = self.index.meta(place, now);
         held.filter(|(_, known)| self.is_trusted(*known, now))
             .map(|(meta, _)| meta)
+    }
+
+    /// Room for so many bytes of a value on their way into the cache, if its tenant may have it now.
+    pub fn room_for(&self, place: &Place, bytes: u64) -> Option<Held> {
+        self.room.take(&place.namespace.config.tenant, bytes)
     }
 
     /// Begins a change of a key: from here on nothing of it is held.

@@ -15,25 +15,29 @@ use forebay_store::{
     Body, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError, VersionId,
 };
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as TurnMutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Mutex as TurnMutex;
 
 use crate::cache::Cache;
 use crate::index::{Place, is_same};
 use crate::metrics::count;
 use crate::namesake::address;
 use crate::piece::{Cutter, PIECE_BYTES, Piece, bytes_of, pieces_of};
+use crate::room::Held;
 use crate::stripes::Quiet;
-
-const UNIT_BYTES: u64 = 4096;
-const PIECE_UNITS: usize = (PIECE_BYTES / UNIT_BYTES) as usize;
 
 type FlightKey = (u32, Arc<[u8]>);
 
 /// The flights under way.
 pub(crate) struct Flights<S: Store> {
     known: Mutex<HashMap<FlightKey, Vec<Weak<Flight<S>>>>>,
-    /// What flights, and values that arrive, may hold together, in units.
-    room: Arc<Semaphore>,
+}
+
+impl<S: Store> Default for Flights<S> {
+    fn default() -> Flights<S> {
+        Flights {
+            known: Mutex::default(),
+        }
+    }
 }
 
 /// A read of the store that several may share.
@@ -69,7 +73,7 @@ struct Open<S: Store> {
     /// What each reader asks for next, at the earliest.
     seats: Vec<Weak<AtomicU32>>,
     /// For everything from `first` on.
-    room: OwnedSemaphorePermit,
+    room: Held,
 }
 
 /// A body of the store as several readers in turn read it.
@@ -131,7 +135,7 @@ impl<S: Store> Open<S> {
         let past = past.min(self.pieces.len().saturating_sub(1));
         self.pieces.drain(..past);
         self.first += past as u32;
-        drop(self.room.split(past * PIECE_UNITS));
+        self.room.give_back(past as u64 * PIECE_BYTES);
     }
 }
 
@@ -173,20 +177,6 @@ pub(crate) enum Boarded<S: Store> {
 }
 
 impl<S: Store> Flights<S> {
-    /// Flights that hold at most `bytes` together with values that arrive.
-    pub fn new(bytes: u64) -> Flights<S> {
-        Flights {
-            known: Mutex::default(),
-            room: Arc::new(Semaphore::new((bytes / UNIT_BYTES) as usize)),
-        }
-    }
-
-    /// Room for so many bytes on their way into the cache, if there is any now: nobody waits for it while holding buffers.
-    pub fn room_for(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
-        self.room.clone().try_acquire_many_owned(units).ok()
-    }
-
     /// A flight over `request` of this value: one that is under way, if `joins` likes when it began, or a new one.
     pub fn board(
         self: &Arc<Self>,
@@ -280,7 +270,7 @@ impl<S: Store> Flight<S> {
                 let bytes = object.range.end - object.range.start;
                 let whole = object.range.start.is_multiple_of(PIECE_BYTES);
                 let small = whole && bytes <= cache.config.span_bytes_max;
-                let room = small.then(|| self.flights.room_for(bytes.max(1)));
+                let room = small.then(|| cache.room_for(&self.place, bytes.max(1)));
                 let Some(room) = room.flatten() else {
                     *state = State::Private;
                     return Ok(Boarded::Private(Some(object)));

@@ -9,7 +9,7 @@
 //! - `index`, `shard`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
 //! - [`policy`]: what leaves. [`policy::S3Fifo`] by default, with [`policy::WTinyLfu`] and [`policy::Lru`] to compare it with.
 //! - `namesake`: whether a namespace still has its name, by which the store is asked.
-//! - `flight`: one read of the store for everybody who wants the same bytes at the same time.
+//! - `flight`: one read of the store for everybody who wants the same bytes at the same time. `room`: what that, and what arrives, holds.
 //! - `stripes`, `change`: no value goes into the cache while it may be replaced, whether or not somebody waits for that.
 //! - `follow`: notices of changes by others, where the store below gives them.
 //! - `disk`: pieces that left memory, kept in a store of their own (an engine's directory).
@@ -23,6 +23,7 @@
 //! - A change through this tier is seen by every later call through it. A change elsewhere is seen after [`Trust::Within`]
 //!   milliseconds at the latest, whether or not a notice came; with [`Trust::Strict`] at once.
 //! - A body stays what it was when it was given out: whatever it needs is opened before.
+//! - No tenant takes what another needs: each has its share of what is held, and leaves room for what is on its way.
 //! - Memory is bounded: what is held by the configuration, what is being filled by a quarter of it beside (at least 16 MiB), what
 //!   S3-FIFO remembers of what left by a 32nd of it (and a 1024th of the disk's), whatever the number of tenants.
 //!
@@ -49,6 +50,7 @@ mod namesake;
 mod piece;
 pub mod policy;
 mod read;
+mod room;
 mod shard;
 mod stripes;
 mod tier;

@@ -9,7 +9,6 @@ use forebay_store::{
     StoreOptions, Stored, Upload, VersionId, Versioning, copy_from,
 };
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::cache::Cache;
@@ -18,6 +17,7 @@ use crate::index::Place;
 use crate::metrics::count;
 use crate::namesake::address;
 use crate::piece::{Cutter, Piece};
+use crate::room::Held;
 use crate::stripes::Changing;
 use crate::write_back::{Pending, Waiting};
 
@@ -43,7 +43,7 @@ struct Kept<S: Store> {
     pieces: Vec<Piece>,
     len: u64,
     /// Room for every byte so far; `None`: they are not held here.
-    room: Option<OwnedSemaphorePermit>,
+    room: Option<Held>,
 }
 
 impl<S: Store> TierUpload<S> {
@@ -60,7 +60,7 @@ impl<S: Store> TierUpload<S> {
     ) -> TierUpload<S> {
         let most = cache.config.span_bytes_max;
         let size = options.size.unwrap_or(0);
-        let room = (size <= most).then(|| cache.flights.room_for(size));
+        let room = (size <= most).then(|| cache.room_for(&place, size));
         let kept = Kept {
             room: room.flatten(),
             store,
@@ -165,10 +165,8 @@ impl<S: Store> Kept<S> {
         {
             return None;
         }
-        if self.options.size.is_none() {
-            room.merge(self.cache.flights.room_for(bytes)?);
-        }
-        Some(())
+        let more = self.options.size.is_none();
+        (!more || room.grow(bytes)).then_some(())
     }
 
     /// What is held would keep others waiting for buffers, and this value for its own.
