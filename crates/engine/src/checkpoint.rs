@@ -18,7 +18,7 @@ use crate::extent::Run;
 use crate::group::Position;
 
 /// A transaction of the index takes so much even where there is less room: it may well have pages to spare.
-const STEP_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const STEP_BYTES_MIN: u64 = 1 << 20;
 /// How often it is tried to open an index again.
 const REVIVE_EVERY: Duration = Duration::from_millis(100);
 
@@ -36,7 +36,7 @@ pub(crate) struct Orphan {
 #[derive(Default)]
 struct Work {
     position: Option<Position>,
-    /// Why the checkpoint cannot be written now; it is tried again when somebody waits for it.
+    /// Why the checkpoint cannot be written now; it is tried again when somebody asks for that.
     held_up: Option<ErrorKind>,
     orphans: Vec<Orphan>,
     /// Whether room is to be looked for.
@@ -68,11 +68,16 @@ impl Handoff {
         self.changed.notify_all();
     }
 
+    /// A checkpoint that was held up is to be tried again.
+    pub fn retry(&self) {
+        self.work.lock().held_up = None;
+        self.changed.notify_all();
+    }
+
     /// Waits until no checkpoint is under way, or it was held up once more.
     pub fn wait(&self) -> Result<()> {
+        self.retry();
         let mut work = self.work.lock();
-        work.held_up = None;
-        self.changed.notify_all();
         while work.due().is_some() {
             self.changed.wait(&mut work);
         }

@@ -15,7 +15,7 @@ use crate::Config;
 use crate::Result;
 use crate::allocator::{Allocator, GROWTH_BYTES_MIN};
 use crate::cache::ValueCache;
-use crate::checkpoint::{Handoff, Writing, block_on};
+use crate::checkpoint::{Handoff, STEP_BYTES_MIN, Writing, block_on};
 use crate::command::{Command, Reply};
 use crate::extent::{GRANULE_BYTES, Run};
 use crate::findings::{Finding, Findings};
@@ -60,6 +60,8 @@ pub(crate) struct Core<D: Disk> {
     lock: Weak<Box<dyn Send + Sync>>,
     read_only: AtomicBool,
     index_cramped: AtomicBool,
+    /// The room in which the last checkpoint that was held up found none.
+    too_little: AtomicU64,
     /// Since all of the index was last looked at.
     removed_rows: AtomicU64,
 }
@@ -164,6 +166,7 @@ impl<D: Disk> Core<D> {
             lock: Weak::new(),
             read_only: AtomicBool::new(false),
             index_cramped: AtomicBool::new(false),
+            too_little: AtomicU64::new(0),
             // What was removed before the store was opened nobody counted.
             removed_rows: AtomicU64::new(u64::MAX),
         }
@@ -333,6 +336,7 @@ impl<D: Disk> Core<D> {
 
     /// The index found no room: until it does, only changes that free some go on.
     pub fn starve(&self) {
+        self.too_little.store(self.index_room(), Relaxed);
         self.index_cramped.store(true, Relaxed);
     }
 
@@ -360,13 +364,31 @@ impl<D: Disk> Core<D> {
 
     /// Refuses what makes the index larger when there is no room for that.
     pub fn check_index_room(&self) -> Result<()> {
-        if self.index_cramped.load(Relaxed) {
+        if self.index_cramped.load(Relaxed) && !self.has_room_again() {
             return Err(StoreError::new(
                 ErrorKind::NoSpace,
                 "the file system has no space left for the index: delete values, or make room there",
             ));
         }
         Ok(())
+    }
+
+    /// Whether the index has room now that it had not: other programs make some too, and tell nobody.
+    fn has_room_again(&self) -> bool {
+        let room = self.index_room();
+        if room < self.index_room_low() {
+            return false;
+        }
+        if self.tables.frozen().is_some() {
+            // What found no room comes first, once there is more.
+            let too_little = self.too_little.load(Relaxed);
+            if room >= too_little.saturating_add(STEP_BYTES_MIN) {
+                self.handoff.retry();
+            }
+            return false;
+        }
+        self.index_cramped.store(false, Relaxed);
+        true
     }
 
     pub fn is_read_only(&self) -> bool {

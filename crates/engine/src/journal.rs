@@ -147,7 +147,9 @@ impl<D: Disk> Journal<D> {
             if self.until_idle() == Some(Duration::ZERO) {
                 self.busy = core.clock.monotonic();
                 // An index without room is tried again after as long a time.
-                if let Err(Unwritten::Unknown(error)) = self.next_segment() {
+                if core.tables.is_settled() {
+                    core.handoff.retry();
+                } else if let Err(Unwritten::Unknown(error)) = self.next_segment() {
                     core.latch_read_only(&error);
                 }
             }
@@ -188,7 +190,8 @@ impl<D: Disk> Journal<D> {
 
     /// How long until nothing has changed for long; `None` when there is nothing to bring into the index.
     fn until_idle(&self) -> Option<Duration> {
-        let waiting = !self.core.tables.is_settled();
+        let tables = &self.core.tables;
+        let waiting = !tables.is_settled() || tables.frozen().is_some();
         waiting.then(|| (self.busy + IDLE).saturating_sub(self.core.clock.monotonic()))
     }
 

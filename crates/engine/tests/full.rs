@@ -135,6 +135,29 @@ async fn without_room_in_the_index_only_what_frees_some_goes_on() {
     check_space(&engine).await;
 }
 
+/// The store does not see who else takes room of the file system, and makes some.
+#[tokio::test]
+async fn room_that_others_make_is_used() {
+    let disk = SimDisk::new(4);
+    let engine = try_open(&disk, with_reserve()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let large = 1 << 40;
+    disk.set_capacity(Some(large));
+    let taken = large - disk.free_bytes().unwrap();
+    disk.set_capacity(Some(taken + (1 << 20)));
+    let address = Address::object("n", b"k");
+    put(&engine, address, &small(1)).await.unwrap();
+    engine.checkpoint().await.unwrap();
+    let refused = put(&engine, address, &small(2)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused:?}");
+    disk.set_capacity(None);
+    put(&engine, address, &small(3)).await.unwrap();
+    let amended = engine
+        .amend(address, None, None, Attributes::default())
+        .await;
+    amended.unwrap();
+}
+
 /// A store whose journal has what its index lacks, on a disk that has little room for the index.
 async fn unsettled(count: u64) -> SimDisk {
     let disk = SimDisk::new(3);

@@ -3,7 +3,10 @@
 
 mod support;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use forebay_engine::{Config, Engine};
 use forebay_io::Disk;
@@ -43,11 +46,15 @@ fn value(number: u64) -> Vec<u8> {
     bytes(number + 1, 50)
 }
 
-async fn store(engine: &Engine<SimDisk>, numbers: std::ops::Range<u64>) {
+async fn store_one(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
+    let key = key(number);
+    let stored = put(engine, Address::object("n", &key), &value(number)).await;
+    stored.map(drop)
+}
+
+async fn store(engine: &Engine<SimDisk>, numbers: Range<u64>) {
     for number in numbers {
-        put(engine, Address::object("n", &key(number)), &value(number))
-            .await
-            .unwrap();
+        store_one(engine, number).await.unwrap();
     }
 }
 
@@ -284,10 +291,8 @@ async fn an_index_without_room_is_written_once_there_is_some() {
     disk.set_capacity(Some(taken));
     let mut there = KEYS;
     let error = loop {
-        let address = key(there);
-        let address = Address::object("n", &address);
-        match put(&engine, address, &value(there)).await {
-            Ok(_) => there += 1,
+        match store_one(&engine, there).await {
+            Ok(()) => there += 1,
             Err(error) => break error,
         }
     };
@@ -311,8 +316,14 @@ async fn an_index_without_room_is_written_once_there_is_some() {
     for number in 10..there {
         look(&lost, number).await.unwrap();
     }
+    // Somebody else makes room.
     disk.set_capacity(Some(taken + (64 << 20)));
-    engine.checkpoint().await.unwrap();
+    let begun = Instant::now();
+    while let Err(error) = store_one(&engine, there).await {
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(1));
+    }
     store(&engine, there..there + 10).await;
     engine.close();
     drop(engine);
