@@ -31,7 +31,6 @@ use crate::tables::{Memtable, SpaceChange};
 use crate::usage::Reservation;
 use crate::view::View;
 
-pub(crate) use namespaces::decode_greatest;
 use pack::Pack;
 
 /// Values of at most so many bytes are kept in table inline.

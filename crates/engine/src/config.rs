@@ -23,8 +23,9 @@ pub struct Config {
     /// The group of the journal whose damage is accepted, which [`OpenError::Journal`](crate::OpenError::Journal) names: the store
     /// opens as it was before that group, and what came after is lost. Any other damage is refused.
     pub lose_journal_from: Option<u64>,
-    /// Opens a store although its index does not match its checksums, which [`OpenError::Index`](crate::OpenError::Index) refuses: what is
-    /// damaged in it is refused when it is read, and what it does not tell of space is found again or stays taken.
+    /// Opens a store although its index does not match its checksums, or cannot be read in some place, which
+    /// [`OpenError::Index`](crate::OpenError::Index) refuses: what is damaged in it is refused when it is read, what it does not tell of
+    /// space and usage is found again, and namespaces and quotas whose rows are damaged are lost. Findings say which.
     pub accept_damaged_index: bool,
     /// Writes in flight of one upload.
     pub upload_depth: usize,

@@ -11,7 +11,7 @@ use crate::extent::GRANULE_BYTES;
 use crate::group::{HEADER_BYTES, Header, Position, Record, group_bytes};
 use crate::keys::{self, Table};
 use crate::namespaces::{
-    decode_info, decode_quota, decode_usage, encode_info, encode_quota, encode_usage,
+    decode_info, decode_quota_row, decode_usage, encode_info, encode_quota, encode_usage,
 };
 use crate::space::{CHUNK_GRANULES, Chunk};
 use crate::superblock::Geometry;
@@ -118,9 +118,9 @@ fn decode_row(table: Table, key: &[u8], value: &Bytes) {
             }
         }
         Table::Tenant => {
-            if let Ok(quota) = decode_quota(&mut Reader::new(value)) {
+            if let Ok(quota) = decode_quota_row(value) {
                 let again = encode_quota(quota);
-                assert_eq!(decode_quota(&mut Reader::new(&again)), Ok(quota));
+                assert_eq!(decode_quota_row(&again), Ok(quota));
             }
         }
         Table::Usage => {

@@ -2,6 +2,7 @@
 
 mod backend;
 mod map;
+mod salvage;
 mod snapshot;
 mod walk;
 
@@ -24,12 +25,14 @@ use crate::group::Position;
 use crate::keys::Table;
 use crate::tables::Memtable;
 
-use backend::{Backend, Health, guarded, looking};
-use map::{SPACE, by_chunk, write_space};
+pub(crate) use backend::is_damage;
+use backend::{Backend, Health, Unread, guarded, looking};
+pub(crate) use map::{SPACE, decode_chunk};
+use map::{by_chunk, write_space};
 pub(crate) use snapshot::Snapshot;
 pub(crate) use walk::Row;
 
-type RawTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
+pub(crate) type RawTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 const STATE: RawTable = TableDefinition::new("state");
 const STATE_JOURNAL: &[u8] = b"journal";
@@ -48,7 +51,7 @@ enum Removal {
     Tombstone,
 }
 
-fn definition(table: Table) -> RawTable {
+pub(crate) fn definition(table: Table) -> RawTable {
     TableDefinition::new(table.name())
 }
 
@@ -313,6 +316,12 @@ impl Index {
     }
 }
 
+impl Drop for Index {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 fn put_state(transaction: &WriteTransaction, key: &[u8], value: &[u8]) -> Result<()> {
     let mut checked = Vec::new();
     seal(key, value, &mut checked);
@@ -453,17 +462,26 @@ fn closed() -> StoreError {
 }
 
 fn failed(error: impl Into<redb::Error>) -> StoreError {
-    let error = error.into();
-    match &error {
+    match error.into() {
         redb::Error::DatabaseClosed => closed(),
-        redb::Error::Corrupted(_) => {
+        redb::Error::Io(cause) => cause
+            .downcast()
+            .map_or_else(refused, Unread::into_store_error),
+        error @ redb::Error::Corrupted(_) => {
             StoreError::new(ErrorKind::Corrupt, "the index is corrupt").with_source(error)
         }
-        redb::Error::Io(cause) if cause.kind() == io::ErrorKind::StorageFull => StoreError::new(
+        error => StoreError::new(ErrorKind::Io, "the index failed").with_source(error),
+    }
+}
+
+/// The file did not do what the library wanted of it.
+fn refused(cause: io::Error) -> StoreError {
+    let (kind, what) = match cause.kind() {
+        io::ErrorKind::StorageFull => (
             ErrorKind::NoSpace,
             "the file system has no space left for the index",
-        )
-        .with_source(error),
-        _ => StoreError::new(ErrorKind::Io, "the index failed").with_source(error),
-    }
+        ),
+        _ => (ErrorKind::Io, "the index failed"),
+    };
+    StoreError::new(kind, what).with_source(redb::Error::Io(cause))
 }

@@ -1,75 +1,61 @@
-//! A map of space with damaged rows: what they said is found again in what entries refer to, or nothing there is given out.
+//! Small tables that a store cannot be opened without, made anew where they are damaged: the map of space, what namespaces use, the
+//! namespaces and tenants' quotas themselves. What no row of them tells is found again in what is stored, or given up.
+
+mod accounts;
+mod map;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use forebay_store::VersionId;
+use forebay_store::{StoreError, VersionId};
 
 use crate::Result;
 use crate::findings::Finding;
 use crate::index::Index;
-use crate::scrub::each_run;
-use crate::space::{CHUNK_GRANULES, Chunk, by_chunks};
-use crate::tables::Tables;
+use crate::tables::{Memtable, Tables};
 use crate::view::View;
 
-/// Makes the map of `granules` anew where no row matches, and says so. Any chunk without one may be that of a damaged row, of which the key
-/// may be what is damaged.
-pub(crate) fn mend_map(index: &Index, granules: u64) -> Result<Option<Finding>> {
-    let (mut map, damage) = index.whole_chunks()?;
-    let Some(damage) = damage else {
-        return Ok(None);
-    };
-    let unknown = (0..granules.div_ceil(CHUNK_GRANULES)).filter(|number| !map.contains_key(number));
-    let mut chunks: BTreeMap<u64, Chunk> =
-        unknown.map(|number| (number, Chunk::default())).collect();
-    let what = match take_referenced(index, &mut chunks) {
-        Ok(()) => "what it said of space was made anew from what is stored".to_owned(),
-        // Something unknown refers to space: it is as if it referred to all of it.
-        Err(error) => {
-            let taken = take_all(&mut chunks, granules);
-            format!(
-                "{taken} granules of space stay taken, some of them for nothing: what is stored does not tell which ({})",
-                error.message()
-            )
-        }
-    };
-    map.extend(
-        chunks
-            .iter()
-            .map(|(number, chunk)| (*number, chunk.encode())),
-    );
-    index.replace_map(&map)?;
-    let what = format!("{}: {what}", damage.message());
-    let finding = Finding::of_row("", Bytes::new(), VersionId::NULL.0, what);
-    Ok(Some(finding))
+/// What is left of a table.
+#[derive(Debug, Default)]
+pub(crate) struct Salvage {
+    /// The rows that match.
+    pub rows: BTreeMap<Bytes, Bytes>,
+    /// The keys of the others, and what is wrong with them.
+    pub damaged: Vec<(Bytes, StoreError)>,
+    /// What leads to some of its rows is damaged, or cannot be read.
+    pub broken: Option<StoreError>,
 }
 
-/// Marks what entries refer to.
-fn take_referenced(index: &Index, chunks: &mut BTreeMap<u64, Chunk>) -> Result<()> {
-    let tables = Tables::new(index.snapshot()?, 0);
-    let view = View {
-        tables: &tables,
-        over: None,
+impl Salvage {
+    /// What is wrong, if anything is.
+    fn damage(&self) -> Option<String> {
+        let rows = self.damaged.iter().map(|(_, error)| error);
+        let first = self.broken.iter().chain(rows).next()?;
+        Some(first.message().to_owned())
+    }
+}
+
+/// Mends the index below what the `journal` holds beyond it; `granules` is how much space there is. Says what was done.
+pub(crate) fn mend(index: &Index, journal: &Memtable, granules: u64) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    findings.extend(map::mend(index, journal, granules)?);
+    findings.extend(accounts::mend_usage(index, journal)?);
+    findings.extend(accounts::mend_namespaces(index, journal)?);
+    findings.extend(accounts::mend_quotas(index, journal)?);
+    Ok(findings)
+}
+
+/// What is stored once the journal is in the index: as long as it is not, some of a change may be there and some may not.
+fn whole<'a>(tables: &'a Tables, journal: &'a Memtable) -> View<'a> {
+    View {
+        tables,
+        over: Some(journal),
         now: 0,
         stored: true,
-    };
-    each_run(view, |run| {
-        for (number, at, count) in by_chunks(run) {
-            if let Some(chunk) = chunks.get_mut(&number) {
-                chunk.set(at, count, true);
-            }
-        }
-    })
+    }
 }
 
-/// Marks all there is; tells how many granules that are.
-fn take_all(chunks: &mut BTreeMap<u64, Chunk>, granules: u64) -> u64 {
-    let mut taken = 0;
-    for (number, chunk) in chunks {
-        let count = CHUNK_GRANULES.min(granules - number * CHUNK_GRANULES);
-        chunk.set(0, count, true);
-        taken += count;
-    }
-    taken
+fn finding(damage: &str, what: &str) -> Finding {
+    let what = format!("{damage}: {what}");
+    Finding::of_row("", Bytes::new(), VersionId::NULL.0, what)
 }

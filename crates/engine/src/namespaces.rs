@@ -73,12 +73,22 @@ pub(crate) fn encode_quota(quota: Quota) -> Bytes {
     encoded.into()
 }
 
-pub(crate) fn decode_quota(from: &mut Reader<'_>) -> Result<Quota, Malformed> {
+fn decode_quota(from: &mut Reader<'_>) -> Result<Quota, Malformed> {
     let mut bound = || Ok(Some(from.u64()?).filter(|bound| *bound != NONE));
     Ok(Quota {
         bytes: bound()?,
         objects: bound()?,
     })
+}
+
+/// The quota that a tenant's row holds.
+pub(crate) fn decode_quota_row(row: &[u8]) -> Result<Quota, Malformed> {
+    decode_quota(&mut Reader::new(row))
+}
+
+/// The greatest number, as its row says.
+pub(crate) fn decode_greatest(row: &[u8]) -> Result<u32, Malformed> {
+    Reader::new(row).u32()
 }
 
 pub(crate) fn encode_usage(usage: Usage) -> Bytes {

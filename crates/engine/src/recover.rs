@@ -8,24 +8,25 @@ use forebay_io::{Clock, Disk, File, OpenOptions};
 use forebay_mem::Pool;
 use forebay_store::{ErrorKind, StoreError, VersionId};
 
+use crate::Config;
 use crate::Result;
 use crate::allocator::Allocator;
 use crate::checkpoint::step_bytes;
-use crate::codec::Reader;
 use crate::core::{Core, Parts};
 use crate::extent::GRANULE_BYTES;
 use crate::findings::Finding;
 use crate::group::Position;
-use crate::index::{Index, corrupt};
+use crate::index::{Index, corrupt, is_damage};
 use crate::keys::Table;
-use crate::mend::mend_map;
-use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, stored_usage};
+use crate::mend::mend;
+use crate::namespaces::{
+    GREATEST, Registry, decode_greatest, decode_info, decode_quota_row, stored_usage,
+};
 use crate::replay::{self, Replay};
 use crate::space::CHUNK_GRANULES;
 use crate::superblock::{FORMAT_VERSION, Geometry};
 use crate::tables::{Memtable, Tables};
 use crate::usage::Ledger;
-use crate::{Config, batch};
 
 const DATA: &str = "data";
 const INDEX: &str = "index";
@@ -70,8 +71,11 @@ pub enum OpenError {
         /// The first group that is missing: what [`Config::lose_journal_from`] accepts.
         group: u64,
     },
-    /// Its index does not match its checksums; nothing was lost. [`Config::accept_damaged_index`] opens it all the same.
-    #[error("the index is damaged: keep a copy of the directory and restore it from a backup")]
+    /// Its index does not match its checksums, or cannot be read in some place; nothing was lost. [`Config::accept_damaged_index`] opens
+    /// it all the same.
+    #[error(
+        "the index is damaged, or some of it cannot be read: keep a copy of the directory and restore it from a backup"
+    )]
     Index(#[source] StoreError),
     /// The system refused something.
     #[error("{what} failed")]
@@ -129,7 +133,7 @@ pub(crate) fn open<D: Disk>(
     let Replayed {
         position,
         groups,
-        map_damage,
+        mended,
     } = replay(&disk, &data, &geometry, &space, &index, &config)?;
     claim_space(&index, &space, &config)?;
     let reading = "reading the data file";
@@ -137,7 +141,8 @@ pub(crate) fn open<D: Disk>(
         space.doubt();
     }
     let tables = Tables::new(index.snapshot()?, config.recent_bytes);
-    let (registry, ledger) = namespaces(&tables)?;
+    let (registry, ledger) =
+        namespaces(&tables).map_err(|error| unless_accepted(&config, error))?;
     let core = Core::new(Parts {
         config,
         clock,
@@ -158,7 +163,7 @@ pub(crate) fn open<D: Disk>(
         );
         core.note_for_good(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
     }
-    if let Some(finding) = map_damage {
+    for finding in mended {
         core.note_for_good(finding);
     }
     core.counters
@@ -175,12 +180,10 @@ fn open_index<F: File>(
 ) -> Result<(Index, Option<StoreError>), OpenError> {
     let open = |check| Index::open(file.clone(), config.index_cache_bytes, check);
     match open(check) {
-        Err(error) if check && error.kind() == ErrorKind::Corrupt => {
-            match config.accept_damaged_index {
-                true => Ok((open(false)?, Some(error))),
-                false => Err(OpenError::Index(error)),
-            }
-        }
+        Err(error) if check && is_damage(&error) => match config.accept_damaged_index {
+            true => Ok((open(false)?, Some(error))),
+            false => Err(OpenError::Index(error)),
+        },
         opened => Ok((opened?, None)),
     }
 }
@@ -263,9 +266,9 @@ fn create<D: Disk>(
 
 /// Damage of the index that is refused unless that is accepted.
 fn unless_accepted(config: &Config, error: StoreError) -> OpenError {
-    match error.kind() {
-        ErrorKind::Corrupt if !config.accept_damaged_index => OpenError::Index(error),
-        _ => OpenError::Store(error),
+    match is_damage(&error) && !config.accept_damaged_index {
+        true => OpenError::Index(error),
+        false => OpenError::Store(error),
     }
 }
 
@@ -274,8 +277,8 @@ struct Replayed {
     /// Where the journal goes on.
     position: Position,
     groups: u64,
-    /// What was done about a damaged map of space.
-    map_damage: Option<Finding>,
+    /// What was done about small tables that are damaged.
+    mended: Vec<Finding>,
 }
 
 /// Brings what the journal holds into the index.
@@ -310,10 +313,10 @@ fn replay<D: Disk>(
         }
     }
     data.sync_data().map_err(failed("syncing the data file"))?;
-    // What the journal says of space is said on top.
-    let map_damage = match config.accept_damaged_index {
-        true => mend_map(index, space.granules())?,
-        false => None,
+    // What the journal says is said on top.
+    let mended = match config.accept_damaged_index {
+        true => mend(index, &memtable, space.granules())?,
+        false => Vec::new(),
     };
     let checkpoint = index.checkpoint(&memtable, next, || {
         let free = disk.free_bytes().unwrap_or(u64::MAX);
@@ -323,7 +326,7 @@ fn replay<D: Disk>(
     Ok(Replayed {
         position: next,
         groups: count,
-        map_damage,
+        mended,
     })
 }
 
@@ -352,13 +355,14 @@ fn namespaces(tables: &Tables) -> Result<(Registry, Ledger)> {
     let mut registry = Registry::default();
     let ledger = Ledger::default();
     for (tenant, row) in all(tables, Table::Tenant)? {
-        let quota = decode_quota(&mut Reader::new(&row)).map_err(|_| corrupt("a tenant"))?;
+        let quota = decode_quota_row(&row).map_err(|_| corrupt("a tenant"))?;
         let tenant = std::str::from_utf8(&tenant).map_err(|_| corrupt("a tenant"))?;
         ledger.set_tenant_quota(tenant, quota);
     }
     for (name, row) in all(tables, Table::Namespace)? {
         if name == GREATEST {
-            registry.greatest = batch::decode_greatest(&row)?;
+            let greatest = decode_greatest(&row);
+            registry.greatest = greatest.map_err(|_| corrupt("the greatest namespace number"))?;
             continue;
         }
         let info = decode_info(&name, &row).map_err(|_| corrupt("a namespace"))?;

@@ -9,9 +9,12 @@ use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{
-    Address, Attributes, DeleteOptions, ErrorKind, Scope, Store, VersionId, Versioning,
+    Address, Attributes, DeleteOptions, ErrorKind, NamespaceConfig, Scope, Store, VersionId,
+    Versioning,
 };
-use support::{bytes, check_space, config, get, groups, length, put, tenant};
+use support::{
+    bytes, check_space, config, get, get_version, groups, length, places_of_map, put, tenant,
+};
 
 const RESERVE_BYTES: u64 = 8 << 20;
 const CAPACITY_BYTES: u64 = 40 << 20;
@@ -168,6 +171,11 @@ async fn unsettled(count: u64) -> SimDisk {
         let address = Address::object("n", key.as_bytes());
         put(&engine, address, &small(number)).await.unwrap();
     }
+    with_little_room(&disk)
+}
+
+/// The disk as power loss leaves it, with room for one transaction of the index.
+fn with_little_room(disk: &SimDisk) -> SimDisk {
     let found = disk.crash(1);
     let taken: u64 = ["data", "index"]
         .map(|name| length(&found, name))
@@ -227,4 +235,70 @@ async fn an_index_that_has_half_of_the_journal_is_made_whole() {
         check_space(&engine).await;
     }
     assert!(cut > 0 && refused > 0, "{cut} cut, {refused} refused");
+}
+
+/// What is damaged of the map of space then is made anew of what there is once the journal is in the index.
+#[tokio::test]
+async fn a_map_of_space_that_is_damaged_half_way_is_made_anew() {
+    const LARGE: u64 = 4;
+    const SMALL: u64 = 200;
+    let large = |number| bytes(1000 + number, 1 << 20);
+    let disk = SimDisk::new(4);
+    let engine = try_open(&disk, config()).unwrap();
+    let versioned = NamespaceConfig {
+        versioning: Versioning::Enabled,
+        ..tenant("t")
+    };
+    engine.create_namespace("n", versioned).await.unwrap();
+    let mut versions = Vec::new();
+    for number in 0..LARGE {
+        let key = format!("large{number:06}");
+        let address = Address::object("n", key.as_bytes());
+        let stored = put(&engine, address, &large(number)).await.unwrap();
+        versions.push((key, stored.meta.version));
+    }
+    engine.checkpoint().await.unwrap();
+    for (key, _) in &versions {
+        // The large ones are kept from now on: among other rows, which are written later.
+        let address = Address::object("n", key.as_bytes());
+        put(&engine, address, b"newer").await.unwrap();
+    }
+    for number in 0..SMALL {
+        let key = format!("small{number:06}");
+        let address = Address::object("n", key.as_bytes());
+        put(&engine, address, &small(number)).await.unwrap();
+    }
+    let unsettled = with_little_room(&disk);
+    let unchecked = Config {
+        index_check_bytes: 0,
+        ..config()
+    };
+    let accepting = Config {
+        accept_damaged_index: true,
+        ..unchecked.clone()
+    };
+    for at in (0..).step_by(23) {
+        let disk = unsettled.crash(at);
+        disk.set_faults(Faults {
+            power_off_at: Some(at),
+            ..Faults::default()
+        });
+        if try_open(&disk, unchecked.clone()).is_ok() {
+            break;
+        }
+        let disk = disk.crash(at);
+        for place in places_of_map(&disk) {
+            disk.rot("index", place + 7, 2).unwrap();
+        }
+        let engine = try_open(&disk, accepting.clone()).unwrap();
+        let findings = engine.findings();
+        assert!(findings[0].what.contains("made anew"), "{at}: {findings:?}");
+        check(&engine, "small", 0..SMALL).await;
+        check_space(&engine).await;
+        for (number, (key, version)) in versions.iter().enumerate() {
+            let address = Address::object("n", key.as_bytes());
+            let value = get_version(&engine, address, *version).await.unwrap();
+            assert!(value == large(number as u64), "{at}: {key}");
+        }
+    }
 }

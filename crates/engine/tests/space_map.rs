@@ -8,12 +8,12 @@ use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::sim::{SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{Address, Attributes, DeleteOptions, ErrorKind, Seal, Store, StoreOptions};
-use support::{bytes, check_space, config, content, get, put, put_with, rot_in_index, tenant};
+use support::{
+    bytes, check_space, config, get, places_of_map, put, put_with, rot_in_index, tenant,
+};
 
 const VALUES: u64 = 12;
 const VALUE_BYTES: usize = 600_000;
-/// A run of taken granules of this many bytes of the map is in it.
-const TAKEN: [u8; 64] = [0xff; 64];
 
 fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
     let clock = Arc::new(SimClock::new(1_700_000_000_000));
@@ -63,18 +63,6 @@ async fn filled(disk: &SimDisk) {
         .unwrap();
     engine.checkpoint().await.unwrap();
     engine.close();
-}
-
-/// Where the row of the map is in the index: its value, behind its key, in a page of its own.
-fn places_of_map(disk: &SimDisk) -> Vec<u64> {
-    let index = content(disk, "index");
-    let windows = index.windows(16 + TAKEN.len()).enumerate();
-    // Where keys and values end in a page with one row of a bitmap, and the row.
-    let row = [&[20, 0, 0, 0, 24, 16, 0, 0], &[0; 8][..], &TAKEN].concat();
-    let taken = windows.filter(|(_, window)| *window == row);
-    let places: Vec<u64> = taken.map(|(at, _)| at as u64 + 16).collect();
-    assert!(!places.is_empty());
-    places
 }
 
 fn rot_value(disk: &SimDisk) {

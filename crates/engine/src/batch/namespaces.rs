@@ -8,10 +8,8 @@ use forebay_store::{
     Durability, ErrorKind, NamespaceConfig, NamespaceInfo, Quota, Result, StoreError,
 };
 
-use crate::codec::Reader;
 use crate::draft::Draft;
 use crate::entry::Entry;
-use crate::index::corrupt;
 use crate::keys;
 use crate::keys::Table;
 use crate::namespaces::{GREATEST, encode_info, encode_quota};
@@ -134,11 +132,4 @@ impl<D: Disk> Decider<D> {
         self.batch.take(draft, Durability::Sync);
         self.batch.settled.push(Settled::TenantQuota(tenant, quota));
     }
-}
-
-/// Reads the greatest namespace number.
-pub(crate) fn decode_greatest(row: &[u8]) -> Result<u32> {
-    Reader::new(row)
-        .u32()
-        .map_err(|_| corrupt("the greatest namespace number"))
 }

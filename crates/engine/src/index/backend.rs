@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,10 +23,29 @@ thread_local! {
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Unwinds through the library when a look-up cannot read.
-struct Unread {
+/// A part of the file cannot be read. Of a look-up it unwinds through the library; else the library hands it on.
+#[derive(Debug, thiserror::Error)]
+#[error("the index cannot be read at byte {offset}")]
+pub(super) struct Unread {
     offset: u64,
+    #[source]
     error: io::Error,
+}
+
+impl Unread {
+    pub fn into_store_error(self) -> StoreError {
+        StoreError::new(ErrorKind::Io, self.to_string()).with_source(self.error)
+    }
+
+    fn into_io_error(self) -> io::Error {
+        io::Error::new(self.error.kind(), self)
+    }
+}
+
+/// Whether a part of the index is damaged, or cannot be read although there is a way to it.
+pub(crate) fn is_damage(error: &StoreError) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref());
+    error.kind() == ErrorKind::Corrupt || cause.is_some_and(is_of_medium)
 }
 
 /// Looks something up. The library panics on some kinds of damage; here that is an error like any other.
@@ -43,11 +63,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 
 fn of_panic(panic: Box<dyn Any + Send>) -> StoreError {
     match panic.downcast::<Unread>() {
-        Ok(unread) => StoreError::new(
-            ErrorKind::Io,
-            format!("the index cannot be read at byte {}", unread.offset),
-        )
-        .with_source(unread.error),
+        Ok(unread) => unread.into_store_error(),
         Err(_) => StoreError::new(ErrorKind::Corrupt, "the index is damaged"),
     }
 }
@@ -145,9 +161,9 @@ impl<F: File> StorageBackend for Backend<F> {
             tracing::warn!(offset, %error, "reading the index failed, and is tried again");
             read = self.file.read_exact_at(offset, out);
         }
-        match read {
-            Err(error) if LOOKING.get() => resume_unwind(Box::new(Unread { offset, error })),
-            read => self.health.note_read(read),
+        match read.map_err(|error| Unread { offset, error }) {
+            Err(unread) if LOOKING.get() => resume_unwind(Box::new(unread)),
+            read => self.health.note_read(read.map_err(Unread::into_io_error)),
         }
     }
 

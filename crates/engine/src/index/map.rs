@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use forebay_store::{Result, StoreError};
-use redb::{ReadableTable, TableDefinition, WriteTransaction};
+use forebay_store::Result;
+use redb::{ReadableTable, TableDefinition, TableHandle, WriteTransaction};
 
 use crate::space::{Chunk, by_chunks};
 use crate::tables::SpaceChange;
 
-use super::backend::{guarded, looking};
+use super::backend::looking;
 use super::{Index, ROW_BYTES, RawTable, corrupt, failed, seal, whole};
 
-pub(super) const SPACE: RawTable = TableDefinition::new("space");
+pub(crate) const SPACE: RawTable = TableDefinition::new("space");
 
 impl Index {
     /// All chunks of the space map, in order.
@@ -21,64 +20,26 @@ impl Index {
     }
 
     fn each_chunk(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
-        self.each_row(|row| {
-            let (number, chunk) = row?;
-            each(number, chunk);
-            Ok(())
-        })
-    }
-
-    /// The chunks whose rows match, encoded, and what is wrong with one that does not.
-    pub fn whole_chunks(&self) -> Result<(BTreeMap<u64, Bytes>, Option<StoreError>)> {
-        let mut chunks = BTreeMap::new();
-        let mut damage = None;
-        looking(|| {
-            self.each_row(|row| {
-                match row {
-                    Ok((number, chunk)) => drop(chunks.insert(number, chunk.encode())),
-                    Err(error) => damage = Some(error),
-                }
-                Ok(())
-            })
-        })?;
-        Ok((chunks, damage))
-    }
-
-    fn each_row(&self, mut each: impl FnMut(Result<(u64, Chunk)>) -> Result<()>) -> Result<()> {
         let transaction = self.begin_read()?;
         let table = transaction.open_table(SPACE).map_err(failed)?;
         for row in table.range::<&[u8]>(..).map_err(failed)? {
             let (key, value) = row.map_err(failed)?;
-            each(decode(key.value(), value.value()))?;
+            let (number, chunk) = decode(key.value(), value.value())?;
+            each(number, chunk);
         }
         Ok(())
-    }
-
-    /// Makes the map anew of these chunks: a row whose key is damaged could not be found to be replaced.
-    pub fn replace_map(&self, chunks: &BTreeMap<u64, Bytes>) -> Result<()> {
-        guarded(|| {
-            let transaction = self.begin()?;
-            transaction.delete_table(SPACE).map_err(failed)?;
-            let mut open = transaction.open_table(SPACE).map_err(failed)?;
-            let mut sealed = Vec::new();
-            for (number, chunk) in chunks {
-                let key = number.to_be_bytes();
-                seal(&key, chunk, &mut sealed);
-                open.insert(&key[..], &sealed[..]).map_err(failed)?;
-            }
-            drop(open);
-            transaction.commit().map_err(failed)
-        })
     }
 }
 
 fn decode(key: &[u8], stored: &[u8]) -> Result<(u64, Chunk)> {
-    let value = whole("space", key, stored)?;
-    let number = key.try_into().map(u64::from_be_bytes);
-    match (number, Chunk::decode(value)) {
-        (Ok(number), Ok(chunk)) => Ok((number, chunk)),
-        _ => Err(corrupt("the map of space")),
-    }
+    let value = whole(SPACE.name(), key, stored)?;
+    decode_chunk(key, value).ok_or_else(|| corrupt("the map of space"))
+}
+
+/// The number of a chunk and what the map says of it.
+pub(crate) fn decode_chunk(key: &[u8], value: &[u8]) -> Option<(u64, Chunk)> {
+    let number = key.try_into().map(u64::from_be_bytes).ok()?;
+    Some((number, Chunk::decode(value).ok()?))
 }
 
 /// What changes in a chunk of the map of space, in the order of commits: from where on in it, how many granules, and whether they

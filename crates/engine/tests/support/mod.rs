@@ -9,6 +9,7 @@ use forebay_io::{Clock, Disk, File, OpenOptions};
 use forebay_mem::{BufMut, PAGE_BYTES, Pool};
 use forebay_store::{
     Address, Body, ByteRange, NamespaceConfig, Result, Seal, Store, StoreOptions, Stored, Upload,
+    VersionId,
 };
 
 /// Small enough that a test fills segments and grows the file.
@@ -91,9 +92,23 @@ pub async fn get_range<S: Store>(
     address: Address<'_>,
     range: ByteRange,
 ) -> Result<Vec<u8>> {
-    let mut object = store.retrieve(address, None, range).await?;
+    let object = store.retrieve(address, None, range).await?;
+    read_out(object.body).await
+}
+
+pub async fn get_version<S: Store>(
+    store: &S,
+    address: Address<'_>,
+    version: VersionId,
+) -> Result<Vec<u8>> {
+    let whole = ByteRange::Full;
+    let object = store.retrieve(address, Some(version), whole).await?;
+    read_out(object.body).await
+}
+
+async fn read_out(mut body: impl Body) -> Result<Vec<u8>> {
     let mut value = Vec::new();
-    while let Some(buf) = object.body.next().await? {
+    while let Some(buf) = body.next().await? {
         value.extend_from_slice(&buf);
     }
     Ok(value)
@@ -186,6 +201,20 @@ pub fn rot_in_index(disk: &SimDisk, needle: &[u8]) {
     for at in places {
         disk.rot("index", at as u64, 3).unwrap();
     }
+}
+
+/// Where the row of the map is in the index: its value, behind its key, in a page of its own.
+pub fn places_of_map(disk: &SimDisk) -> Vec<u64> {
+    // A run of granules that are taken.
+    const TAKEN: [u8; 64] = [0xff; 64];
+    let index = content(disk, "index");
+    let windows = index.windows(16 + TAKEN.len()).enumerate();
+    // Where keys and values end in a page with one row of a bitmap, and the row.
+    let row = [&[20, 0, 0, 0, 24, 16, 0, 0], &[0; 8][..], &TAKEN].concat();
+    let taken = windows.filter(|(_, window)| *window == row);
+    let places: Vec<u64> = taken.map(|(at, _)| at as u64 + 16).collect();
+    assert!(!places.is_empty());
+    places
 }
 
 /// Where the groups in the journal of a store that was just made begin.

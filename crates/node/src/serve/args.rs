@@ -246,7 +246,7 @@ pub struct ServeArgs {
     /// Open a store whose journal is damaged as it was before GROUP, which the refusal names: what came after is lost
     #[arg(long, value_name = "GROUP")]
     pub lose_journal_from: Option<u64>,
-    /// Open a store whose index is damaged: what is damaged in it is refused when it is read
+    /// Open a store whose index is damaged: what is damaged in it is refused when it is read, or lost where a finding says so
     #[arg(long)]
     pub accept_damaged_index: bool,
     /// Connections open at once; more wait

@@ -54,7 +54,7 @@ pub fn refused(place: impl fmt::Display, error: &OpenError) -> Failure {
     }
     if let OpenError::Index(_) = error {
         message.push_str(
-            "; without one, --accept-damaged-index opens the store, and what is damaged in it is refused when it is read",
+            "; without one, --accept-damaged-index opens the store: what is damaged in it is refused when it is read, or lost where a finding says so",
         );
     }
     Failure::new(Exit::Failed, message)

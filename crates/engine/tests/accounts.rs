@@ -1,0 +1,232 @@
+//! Rows of namespaces, quotas and usage that rotted: a store opens all the same when that is accepted. What is used is counted anew; what
+//! is lost is said.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine, OpenError};
+use forebay_io::sim::{SimClock, SimDisk};
+use forebay_mem::Pool;
+use forebay_store::{
+    Address, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Space, Store, Usage,
+    Versioning,
+};
+use support::{bytes, check_space, config, content, get, put, tenant};
+
+const NAMES: [&str; 3] = ["amber", "birch", "cedar"];
+const QUOTA: Quota = Quota {
+    bytes: Some(0x1122_3344_5566),
+    objects: None,
+};
+/// Each namespace has so many more than the one before.
+const VALUES: u64 = 5;
+const VALUE_BYTES: usize = 5000;
+
+fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
+}
+
+/// A small index is checked as a whole when it is opened, a large one row by row.
+fn checking(index_check_bytes: u64) -> [Config; 2] {
+    [false, true].map(|accept_damaged_index| Config {
+        index_check_bytes,
+        accept_damaged_index,
+        ..config()
+    })
+}
+
+fn number(namespace: usize) -> u32 {
+    namespace as u32 + 1
+}
+
+/// Values, kept versions and a marker, staged values; all in the index.
+async fn filled(disk: &SimDisk) -> Vec<Usage> {
+    let engine = try_open(disk, config()).unwrap();
+    for (at, name) in NAMES.into_iter().enumerate() {
+        let versioned = NamespaceConfig {
+            versioning: Versioning::Enabled,
+            ..tenant("tenant")
+        };
+        engine.create_namespace(name, versioned).await.unwrap();
+        for key in 0..VALUES * u64::from(number(at)) {
+            let address = Address::object(name, b"k");
+            put(&engine, address, &bytes(key, VALUE_BYTES))
+                .await
+                .unwrap();
+        }
+        let options = DeleteOptions::default();
+        let address = Address::object(name, b"k");
+        engine.delete(address, options).await.unwrap();
+        for (key, size) in [(b"k", 900), (b"p", 6000)] {
+            for space in [Space::Objects, Space::Staging] {
+                let address = Address {
+                    space,
+                    ..Address::object(name, key)
+                };
+                put(&engine, address, &bytes(1, size)).await.unwrap();
+            }
+        }
+    }
+    engine.set_tenant_quota("tenant", QUOTA).await.unwrap();
+    engine.close();
+    used(&engine, &NAMES)
+}
+
+fn used(engine: &Engine<SimDisk>, names: &[&str]) -> Vec<Usage> {
+    let used = |name: &&str| engine.usage(Scope::Namespace(name)).unwrap();
+    names.iter().map(used).collect()
+}
+
+fn places(disk: &SimDisk, needle: &[u8]) -> Vec<u64> {
+    let index = content(disk, "index");
+    let windows = index.windows(needle.len()).enumerate();
+    let places = windows.filter(|(_, window)| *window == needle);
+    let places: Vec<u64> = places.map(|(at, _)| at as u64).collect();
+    assert!(!places.is_empty());
+    places
+}
+
+/// What a row of table usage holds.
+fn usage_row(usage: Usage) -> Vec<u8> {
+    [usage.objects.to_le_bytes(), usage.bytes.to_le_bytes()].concat()
+}
+
+fn rot(disk: &SimDisk, needle: &[u8], within: u64) {
+    for at in places(disk, needle) {
+        disk.rot("index", at + within, 2).unwrap();
+    }
+}
+
+/// Refused until it is accepted; then it opens, says what was damaged, and needs no leave any more.
+fn open_damaged(disk: &SimDisk, index_check_bytes: u64, what: &str) -> Engine<SimDisk> {
+    let [strict, accepting] = checking(index_check_bytes);
+    let refused = try_open(disk, strict.clone()).err();
+    assert!(matches!(refused, Some(OpenError::Index(_))), "{refused:?}");
+    let engine = try_open(disk, accepting).unwrap();
+    let findings = engine.findings();
+    assert!(
+        findings.iter().any(|finding| finding.what.contains(what)),
+        "{findings:?}"
+    );
+    engine.close();
+    drop(engine);
+    let engine = try_open(disk, strict).unwrap();
+    assert!(engine.findings().is_empty());
+    engine
+}
+
+#[tokio::test]
+async fn what_is_used_is_counted_anew() {
+    for index_check_bytes in [0, u64::MAX] {
+        for lost in 0..NAMES.len() {
+            // The value, or the end of the key, which is before it and those of the rows behind.
+            for in_key in [false, true] {
+                let disk = SimDisk::new(1);
+                let before = filled(&disk).await;
+                match in_key {
+                    false => rot(&disk, &usage_row(before[lost]), 1),
+                    true => {
+                        let keys: Vec<u8> = (1..=3_u32)
+                            .flat_map(|number| number.to_be_bytes())
+                            .collect();
+                        let needle = [&keys[..], &usage_row(before[0])].concat();
+                        rot(&disk, &needle, 4 * lost as u64 + 3);
+                    }
+                }
+                let engine = open_damaged(&disk, index_check_bytes, "counted anew");
+                assert_eq!(used(&engine, &NAMES), before, "{lost}, {in_key}");
+                let all = before.iter().copied().fold(Usage::default(), Usage::plus);
+                assert_eq!(engine.usage(Scope::Tenant("tenant")).unwrap(), all);
+                check_space(&engine).await;
+            }
+        }
+    }
+}
+
+/// What the journal holds is counted too.
+#[tokio::test]
+async fn what_is_used_is_counted_anew_under_a_journal() {
+    let disk = SimDisk::new(2);
+    let before = filled(&disk).await;
+    let engine = try_open(&disk, config()).unwrap();
+    put(&engine, Address::object(NAMES[2], b"new"), b"value")
+        .await
+        .unwrap();
+    let expected = used(&engine, &NAMES);
+    let killed = disk.crash(3);
+    drop(engine);
+    for usage in [before[1], before[2]] {
+        rot(&killed, &usage_row(usage), 1);
+    }
+    let engine = open_damaged(&killed, 0, "counted anew");
+    assert_eq!(used(&engine, &NAMES), expected);
+}
+
+#[tokio::test]
+async fn a_namespace_whose_row_is_damaged_is_lost() {
+    for index_check_bytes in [0, u64::MAX] {
+        let disk = SimDisk::new(3);
+        let before = filled(&disk).await;
+        // Its number, and what else begins its row.
+        let row = [
+            &number(2).to_le_bytes()[..],
+            &1_700_000_000_000_u64.to_le_bytes(),
+        ];
+        rot(&disk, &row.concat(), 1);
+        let engine = open_damaged(&disk, index_check_bytes, "\"cedar\" of table namespace");
+        assert_eq!(used(&engine, &NAMES[..2]), before[..2]);
+        let address = Address::object(NAMES[2], b"k");
+        let kind = get(&engine, address).await.unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::NoSuchNamespace);
+        // What it held stays where it is, and is nobody else's.
+        for name in ["new", NAMES[2]] {
+            let info = engine
+                .create_namespace(name, tenant("tenant"))
+                .await
+                .unwrap();
+            assert!(info.id > number(2));
+            assert_eq!(used(&engine, &[name]), [Usage::default()]);
+        }
+        check_space(&engine).await;
+    }
+}
+
+#[tokio::test]
+async fn numbers_are_not_given_twice_when_the_greatest_is_lost() {
+    for lost in [None, Some(2)] {
+        let disk = SimDisk::new(4);
+        filled(&disk).await;
+        if let Some(lost) = lost {
+            let row = [
+                &number(lost).to_le_bytes()[..],
+                &1_700_000_000_000_u64.to_le_bytes(),
+            ];
+            rot(&disk, &row.concat(), 1);
+        }
+        // Keys lie one behind the other, of which the first is empty; then come the values: the greatest number, and its checksum.
+        let greatest = [NAMES.concat().as_bytes(), &number(2).to_le_bytes()].concat();
+        rot(&disk, &greatest, NAMES.concat().len() as u64);
+        let engine = open_damaged(&disk, 0, "\"\" of table namespace");
+        let info = engine
+            .create_namespace("new", tenant("tenant"))
+            .await
+            .unwrap();
+        assert_eq!(info.id, number(3));
+    }
+}
+
+#[tokio::test]
+async fn a_quota_whose_row_is_damaged_is_lost() {
+    for index_check_bytes in [0, u64::MAX] {
+        let disk = SimDisk::new(5);
+        let before = filled(&disk).await;
+        rot(&disk, &QUOTA.bytes.unwrap().to_le_bytes(), 1);
+        let engine = open_damaged(&disk, index_check_bytes, "\"tenant\" of table tenant");
+        assert_eq!(engine.tenant_quota("tenant"), Quota::default());
+        assert_eq!(used(&engine, &NAMES), before);
+        engine.set_tenant_quota("tenant", QUOTA).await.unwrap();
+        assert_eq!(engine.tenant_quota("tenant"), QUOTA);
+    }
+}

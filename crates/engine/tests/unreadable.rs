@@ -1,0 +1,141 @@
+//! Sectors that cannot be read when a store is opened: they are in the way of what they hold, and of nothing else.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine, OpenError};
+use forebay_io::sim::{SimClock, SimDisk};
+use forebay_mem::Pool;
+use forebay_store::{Address, ErrorKind, Result, Store};
+use support::{bytes, check_space, config, content, get, places_of_map, put, tenant};
+
+const KEYS: u64 = 300;
+const LARGE_BYTES: usize = 600_000;
+
+/// A small index is read as a whole when it is opened, of a large one what is needed.
+const CHECKED: [u64; 2] = [u64::MAX, 0];
+
+fn try_open(disk: &SimDisk, config: Config) -> std::result::Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
+}
+
+fn checking(index_check_bytes: u64) -> Config {
+    Config {
+        index_check_bytes,
+        recent_bytes: 0,
+        ..config()
+    }
+}
+
+fn accepting(index_check_bytes: u64) -> Config {
+    Config {
+        accept_damaged_index: true,
+        ..checking(index_check_bytes)
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// Small values in the index, large ones beside it, and nothing in the journal.
+async fn filled(disk: &SimDisk) {
+    let engine = try_open(disk, config()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for number in 0..KEYS {
+        let key = key(number);
+        let address = Address::object("n", &key);
+        put(&engine, address, &bytes(number, 50)).await.unwrap();
+    }
+    for number in 0..4 {
+        let address = [number as u8];
+        let value = bytes(number, LARGE_BYTES);
+        put(&engine, Address::object("n", &address), &value)
+            .await
+            .unwrap();
+    }
+    engine.close();
+}
+
+async fn look(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
+    let value = get(engine, Address::object("n", &key(number))).await?;
+    assert!(value == bytes(number, 50), "{number}");
+    Ok(())
+}
+
+async fn large_are_right(engine: &Engine<SimDisk>) {
+    for number in 0..4 {
+        let address = [number as u8];
+        let value = get(engine, Address::object("n", &address)).await.unwrap();
+        assert!(value == bytes(number, LARGE_BYTES), "{number}");
+    }
+}
+
+fn is_refused(disk: &SimDisk, config: Config) {
+    for _ in 0..2 {
+        let refused = try_open(disk, config.clone()).err();
+        assert!(matches!(refused, Some(OpenError::Index(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_sector_of_the_index_is_in_the_way_of_its_rows_alone() {
+    let disk = SimDisk::new(1);
+    filled(&disk).await;
+    let lost = 100;
+    let index = content(&disk, "index");
+    let places = index.windows(9).enumerate();
+    for (at, _) in places.filter(|(_, window)| *window == key(lost)) {
+        disk.spoil("index", at as u64).unwrap();
+    }
+    is_refused(&disk, checking(u64::MAX));
+    for config in [checking(0), accepting(0), accepting(u64::MAX)] {
+        let checked = config.index_check_bytes > 0;
+        let engine = try_open(&disk, config).unwrap();
+        assert_eq!(engine.findings().len(), usize::from(checked));
+        let mut refused = 0;
+        for number in 0..KEYS {
+            if let Err(error) = look(&engine, number).await {
+                assert_eq!(error.kind(), ErrorKind::Io, "{number}: {error:?}");
+                assert!(number.abs_diff(lost) < 50, "{number}");
+                refused += 1;
+            }
+        }
+        assert!((1..50).contains(&refused), "{refused}");
+        large_are_right(&engine).await;
+        let address = Address::object("n", b"new");
+        put(&engine, address, b"value").await.unwrap();
+        engine.checkpoint().await.unwrap();
+        engine.close();
+    }
+}
+
+#[tokio::test]
+async fn a_sector_of_the_map_of_space_is_made_anew() {
+    for index_check_bytes in CHECKED {
+        let disk = SimDisk::new(2);
+        filled(&disk).await;
+        for at in places_of_map(&disk) {
+            disk.spoil("index", at).unwrap();
+        }
+        is_refused(&disk, checking(index_check_bytes));
+        let engine = try_open(&disk, accepting(index_check_bytes)).unwrap();
+        let findings = engine.findings();
+        let finding = findings.last().unwrap();
+        assert!(finding.what.contains("made anew"), "{findings:?}");
+        check_space(&engine).await;
+        large_are_right(&engine).await;
+        put(&engine, Address::object("n", b"new"), &bytes(9, 100_000))
+            .await
+            .unwrap();
+        engine.close();
+        drop(engine);
+        // The sector is as it was, but nothing needs it any more.
+        let engine = try_open(&disk, checking(0)).unwrap();
+        assert!(engine.findings().is_empty());
+        large_are_right(&engine).await;
+        check_space(&engine).await;
+    }
+}
