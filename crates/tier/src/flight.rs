@@ -18,18 +18,16 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as TurnMutex;
 
 use crate::cache::Cache;
-use crate::index::{Place, is_same};
+use crate::index::{Place, PlaceId, is_same};
 use crate::metrics::count;
 use crate::namesake::address;
 use crate::piece::{Cutter, PIECE_BYTES, Piece, bytes_of, pieces_of};
 use crate::room::Held;
 use crate::stripes::Quiet;
 
-type FlightKey = (u32, Arc<[u8]>);
-
 /// The flights under way.
 pub(crate) struct Flights<S: Store> {
-    known: Mutex<HashMap<FlightKey, Vec<Weak<Flight<S>>>>>,
+    known: Mutex<HashMap<PlaceId, Vec<Weak<Flight<S>>>>>,
 }
 
 impl<S: Store> Default for Flights<S> {
@@ -187,9 +185,7 @@ impl<S: Store> Flights<S> {
         joins: impl Fn(u64) -> bool,
     ) -> (Arc<Flight<S>>, bool) {
         let mut known = self.known.lock();
-        let flights = known
-            .entry((place.namespace.id, place.key.clone()))
-            .or_default();
+        let flights = known.entry(place.id()).or_default();
         // Whichever of them ends here takes the lock again: not before it is free.
         let alive: Vec<_> = flights.iter().filter_map(Weak::upgrade).collect();
         let joined = alive.iter().find(|flight| {
@@ -216,12 +212,12 @@ impl<S: Store> Flights<S> {
 
 impl<S: Store> Drop for Flight<S> {
     fn drop(&mut self) {
-        let key = (self.place.namespace.id, self.place.key.clone());
+        let id = self.place.id();
         let mut known = self.flights.known.lock();
-        if let Some(flights) = known.get_mut(&key) {
+        if let Some(flights) = known.get_mut(&id) {
             flights.retain(|flight| flight.strong_count() > 0);
             if flights.is_empty() {
-                known.remove(&key);
+                known.remove(&id);
             }
         }
     }
@@ -374,8 +370,8 @@ impl<S: Store> Flight<S> {
 
     /// Nobody new comes aboard.
     fn leave(&self) {
-        let key = (self.place.namespace.id, self.place.key.clone());
-        if let Some(flights) = self.flights.known.lock().get_mut(&key) {
+        let id = self.place.id();
+        if let Some(flights) = self.flights.known.lock().get_mut(&id) {
             flights.retain(|flight| !std::ptr::eq(flight.as_ptr(), self));
         }
     }

@@ -30,6 +30,15 @@ pub(crate) struct Place {
     pub hash: u64,
 }
 
+/// What a place is called in tables: the namespace's number and the key.
+pub(crate) type PlaceId = (u32, Arc<[u8]>);
+
+impl Place {
+    pub fn id(&self) -> PlaceId {
+        (self.namespace.id, self.key.clone())
+    }
+}
+
 /// What is held of a value, for a range of it.
 #[derive(Debug)]
 pub(crate) struct Found {

@@ -12,14 +12,12 @@ use forebay_store::Meta;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::index::Place;
+use crate::index::{Place, PlaceId};
 use crate::metrics::{Counters, count};
 use crate::piece::Piece;
 
 /// What a value takes of the room at least: one of no bytes has a key, metadata and a task.
 const ROOM_LEAST: u64 = 4096;
-
-type PendingKey = (u32, Arc<[u8]>);
 
 /// A value that is whole in memory and not yet in the store.
 #[derive(Debug)]
@@ -44,8 +42,8 @@ struct Table {
     /// Values that ever waited: their numbers are in the order in which they began.
     begun: u64,
     /// Changes of keys that are the store's own affair, and how many of each.
-    direct: HashMap<PendingKey, usize>,
-    pending: HashMap<PendingKey, Numbered>,
+    direct: HashMap<PlaceId, usize>,
+    pending: HashMap<PlaceId, Numbered>,
     /// What they take of the room.
     taken: u64,
     /// Whether no more may wait.
@@ -77,9 +75,9 @@ impl Pending {
 
 impl Table {
     /// Whether one waits that began before number `end`, of those that `of` names.
-    fn has(&self, end: u64, of: impl Fn(&PendingKey) -> bool) -> bool {
+    fn has(&self, end: u64, of: impl Fn(&PlaceId) -> bool) -> bool {
         let mut pending = self.pending.iter();
-        pending.any(|(key, waiting)| waiting.number < end && of(key))
+        pending.any(|(id, waiting)| waiting.number < end && of(id))
     }
 }
 
@@ -120,12 +118,12 @@ impl WriteBack {
     /// Lets a value wait; `None` when none may any more, when there is no room, or when one of its key waits already.
     pub fn begin(self: &Arc<Self>, place: &Place, pending: Arc<Pending>) -> Option<Waiting> {
         let mut table = self.table.lock();
-        let key = (place.namespace.id, place.key.clone());
+        let id = place.id();
         let is_full = table.taken + pending.room() > self.most;
-        if table.closed || is_full || table.pending.contains_key(&key) {
+        if table.closed || is_full || table.pending.contains_key(&id) {
             return None;
         }
-        if table.direct.contains_key(&key) {
+        if table.direct.contains_key(&id) {
             return None;
         }
         self.waiting.fetch_add(pending.meta.size, SeqCst);
@@ -134,17 +132,17 @@ impl WriteBack {
         table.begun += 1;
         table
             .pending
-            .insert(key.clone(), Numbered { number, pending });
+            .insert(id.clone(), Numbered { number, pending });
         Some(Waiting {
             write_back: self.clone(),
-            key,
+            id,
             stored: false,
         })
     }
 
-    fn end(&self, key: &PendingKey, stored: bool) {
+    fn end(&self, id: &PlaceId, stored: bool) {
         let mut table = self.table.lock();
-        if let Some(Numbered { pending, .. }) = table.pending.remove(key) {
+        if let Some(Numbered { pending, .. }) = table.pending.remove(id) {
             let bytes = pending.meta.size;
             self.waiting.fetch_sub(bytes, SeqCst);
             table.taken -= pending.room();
@@ -174,9 +172,9 @@ impl WriteBack {
         if !self.is_on() {
             return None;
         }
-        let key = (place.namespace.id, place.key.clone());
+        let id = place.id();
         let table = self.table.lock();
-        table.pending.get(&key).map(|found| found.pending.clone())
+        table.pending.get(&id).map(|found| found.pending.clone())
     }
 
     /// Returns when nothing waits under a key, and lets nothing begin to before it is dropped: whoever changes it in the store is then
@@ -185,32 +183,33 @@ impl WriteBack {
         if !self.is_on() {
             return None;
         }
-        let key = (place.namespace.id, place.key.clone());
+        let id = place.id();
         self.until(|table| {
-            let free = !table.pending.contains_key(&key);
+            let free = !table.pending.contains_key(&id);
             if free {
-                *table.direct.entry(key.clone()).or_default() += 1;
+                *table.direct.entry(id.clone()).or_default() += 1;
             }
             free
         })
         .await;
         Some(Direct {
             write_back: self.clone(),
-            key,
+            id,
         })
     }
 
     /// Returns when nothing waits under a key.
     pub async fn settle(&self, place: &Place) {
-        let key = (place.namespace.id, place.key.clone());
-        self.until(|table| !table.pending.contains_key(&key)).await;
+        let id = place.id();
+        self.until(|table| !table.pending.contains_key(&id)).await;
     }
 
     /// Returns when what waits in a namespace at this moment has landed. There may be more by then: whoever stores on and on
     /// holds nobody up.
     pub async fn settle_namespace(&self, id: u32) {
         let end = self.table.lock().begun;
-        self.until(|table| !table.has(end, |key| key.0 == id)).await;
+        self.until(|table| !table.has(end, |(namespace, _)| *namespace == id))
+            .await;
     }
 
     /// Returns when everything that waits at this moment has landed.
@@ -239,7 +238,7 @@ impl WriteBack {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     write_back: Arc<WriteBack>,
-    key: PendingKey,
+    id: PlaceId,
     stored: bool,
 }
 
@@ -252,7 +251,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.write_back.end(&self.key, self.stored);
+        self.write_back.end(&self.id, self.stored);
     }
 }
 
@@ -260,16 +259,16 @@ impl Drop for Waiting {
 #[derive(Debug)]
 pub(crate) struct Direct {
     write_back: Arc<WriteBack>,
-    key: PendingKey,
+    id: PlaceId,
 }
 
 impl Drop for Direct {
     fn drop(&mut self) {
         let mut table = self.write_back.table.lock();
-        if let Some(changes) = table.direct.get_mut(&self.key) {
+        if let Some(changes) = table.direct.get_mut(&self.id) {
             *changes -= 1;
             if *changes == 0 {
-                table.direct.remove(&self.key);
+                table.direct.remove(&self.id);
             }
         }
     }
