@@ -13,7 +13,7 @@ use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId, Versioning};
 use http::header::HeaderMap;
 
 use crate::auth::{Caller, no_key};
-use crate::door::Door;
+use crate::door::{Connection, Door};
 use crate::ingest::Inbound;
 use crate::rules::Rules;
 use crate::status::Outcome;
@@ -33,6 +33,7 @@ pub(crate) struct Call<'a, S: Store> {
     pub(crate) namespace: Option<Arc<NamespaceInfo>>,
     /// Its policy, CORS rules and lifecycle rules.
     pub(crate) rules: Option<Arc<Rules>>,
+    pub(crate) connection: &'a Connection,
     /// Whether it came over TLS.
     pub(crate) secure: bool,
     pub(crate) peer: Option<SocketAddr>,

@@ -76,7 +76,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// The request in progress has no body, and ends when the client closes the connection.
+    /// The request in progress is here with its body, if it has one, and ends when the client closes the connection.
     pub(crate) fn bind_request(&self) {
         self.phase.bind_request();
     }
@@ -392,6 +392,7 @@ impl<S: Store> Door<S> {
             caller,
             namespace: None,
             rules: None,
+            connection: asked.connection,
             secure: asked.connection.secure,
             peer: asked.connection.peer,
             host: asked.host,

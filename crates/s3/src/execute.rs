@@ -42,6 +42,7 @@ pub(crate) async fn object<S: Store>(
 ) -> Outcome<Reply<S::Body>> {
     let tenant = need_key(call.caller)?;
     let request = parse_execute(&call.document(inbound).await?)?;
+    call.connection.bind_request();
     let chosen = choose(call, &request.inputs).await?;
     let inputs: Vec<Input<'_>> = chosen
         .iter()
@@ -78,7 +79,10 @@ pub(crate) async fn object<S: Store>(
         output,
         deadline: request.deadline_ms.map(Duration::from_millis),
     });
-    let executed = executed.await.map_err(refusal)?;
+    let executed = executed.await;
+    // A function takes its time: what it has to say is for a key that still is one.
+    call.still_admitted()?;
+    let executed = executed.map_err(refusal)?;
     Ok(answer(call, &request, executed))
 }
 

@@ -8,7 +8,7 @@
 //! when requests wait for buffers ([`crate::demand`]), a client that takes little is given up as one that takes nothing.
 //!
 //! A client may say that it sends nothing more and still wait for its response. Only where a request is bound to its client
-//! ([`Phase::bind_request`]) does that end it: whoever has left may use its memory for something else.
+//! ([`Phase::bind_request`]) does that end it: whoever has left may use its memory for something else, and has no function run.
 
 use std::future::Future;
 use std::io;
@@ -42,7 +42,8 @@ impl Phase {
         self.0.store(SERVING, Relaxed);
     }
 
-    /// The request has no body, and goes when its client does: what it moves is the client's memory.
+    /// The request is here with its body, if it has one, and goes when its client does: what it moves is the client's memory, or it is
+    /// long and for the client alone.
     pub(crate) fn bind_request(&self) {
         self.0.store(BOUND, Relaxed);
     }

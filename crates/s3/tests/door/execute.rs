@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_exec::{Exec, Executor};
+use forebay_exec::{Exec, Executor, Limits, Runs};
+use forebay_io::SystemClock;
 use forebay_mem::Pool;
 use forebay_s3::Config;
 use forebay_store::{MemoryStore, NamespaceConfig, Store};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::programs::{self, BYTECOUNT, ECHO, Ends, FAILS, HOSTILE, LENGTH, STATEFUL};
@@ -19,8 +21,20 @@ const SOON: Duration = Duration::from_secs(10);
 type Executing = Server<Exec<MemoryStore>>;
 
 async fn start() -> (Executing, Arc<Executor>) {
-    let pool = Pool::new(64 << 20);
-    let executor = programs::executor(pool);
+    start_with(programs::executor(Pool::new(64 << 20))).await
+}
+
+/// Functions have an hour.
+async fn start_patiently() -> (Executing, Arc<Executor>) {
+    let limits = Limits {
+        deadline: Duration::from_secs(3600),
+        ..Limits::default()
+    };
+    let (pool, clock) = (Pool::new(64 << 20), Arc::new(SystemClock::default()));
+    start_with(Executor::start(limits, Runs::default(), None, pool, clock).unwrap()).await
+}
+
+async fn start_with(executor: Arc<Executor>) -> (Executing, Arc<Executor>) {
     let clock = Arc::new(AtomicU64::new(START_MS));
     let runs = Arc::clone(&executor);
     let wrap = |store| Exec::new(store, Some(runs));
@@ -332,5 +346,60 @@ async fn the_object_that_is_read_is_the_one_that_was_judged() {
     );
     let other = Ask::new("POST", "/other/key?execute").body(&other);
     server.ask(ALPHA, other).await.is(403, "AccessDenied");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_function_stops_when_its_client_goes() {
+    let (server, executor) = start_patiently().await;
+    let load = async |load: (usize, usize)| {
+        while executor.load() != load {
+            yield_now().await;
+        }
+    };
+    for more in ["", "<Output><Key>made</Key></Output>"] {
+        let endless = HOSTILE[0].0;
+        let (head, body) = request(endless, more).parts(ALPHA, server.now_ms());
+        let mut client = server.connect().await;
+        client.send(head.as_bytes()).await;
+        client.send(&body).await;
+        let runs = timeout(SOON, load((0, 1))).await;
+        runs.expect("it runs");
+        drop(client);
+        let stops = timeout(SOON, load((0, 0))).await;
+        stops.expect("it stops");
+    }
+    is_unharmed(&server).await;
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_deleted_meanwhile_is_told_nothing() {
+    // Once for the signature, once when the request is here.
+    const LOOKS: usize = 2;
+    for operation in [ECHO, FAILS] {
+        let (server, _executor) = start().await;
+        server.delete_key_after(ALPHA, LOOKS);
+        let answer = run(&server, operation, "").await;
+        answer.is(403, "InvalidAccessKeyId");
+        assert_eq!(answer.header("x-forebay-logs"), None);
+        server.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn output_that_nobody_reads_is_all_that_its_tenant_gets() {
+    const LONG: usize = 16 << 20;
+    let (server, _executor) = start_patiently().await;
+    put(&server, "/bucket/key", &vec![b'x'; LONG]).await;
+    let bytes = request(ECHO, "").signed(ALPHA, server.now_ms());
+    let mut slow = server.connect().await;
+    slow.send(&bytes).await;
+    // Its head is here, and no connection holds all of the rest.
+    assert!(slow.more().await);
+    run(&server, ECHO, "").await.is(503, "SlowDown");
+    drop(slow);
+    let others = async { while run(&server, ECHO, "").await.status != 200 {} };
+    timeout(SOON, others).await.expect("it is let go");
     server.finish().await;
 }
