@@ -103,7 +103,7 @@ pub(crate) struct Decider<D: Disk> {
     pub next_id: u64,
     /// The key in table expiry of what expires first, or a lesser one.
     next_expiry: Bytes,
-    /// Rows of table expiry that are damaged, or what they name: they are noted once.
+    /// Rows of table expiry that are damaged or cannot be read, or what they name: they are noted once.
     passed_over: BTreeSet<Bytes>,
     /// Whether the last group was full of what is past its time.
     swept_full: bool,
@@ -115,32 +115,31 @@ pub(crate) struct Decider<D: Disk> {
 }
 
 impl<D: Disk> Decider<D> {
-    pub fn new(core: Arc<Core<D>>, next_id: u64, pool: Pool) -> Result<Decider<D>> {
+    pub fn new(core: Arc<Core<D>>, next_id: u64, pool: Pool) -> Decider<D> {
         let mut decider = Decider {
+            now: core.clock.unix_millis(),
             core,
             batch: Batch::default(),
             next_id,
             next_expiry: Bytes::new(),
             passed_over: BTreeSet::new(),
             swept_full: false,
-            now: 0,
             pack: None,
             pool,
         };
-        decider.next_expiry = decider.first_expiry(&[])?;
-        Ok(decider)
+        decider.next_expiry = decider.first_expiry(&[]);
+        decider
     }
 
     /// Begins a group: what is past its time goes first.
-    pub fn begin(&mut self) -> Result<()> {
+    pub fn begin(&mut self) {
         self.batch = Batch::default();
         self.now = self.core.clock.unix_millis();
         // Groups that are full of what is dropped alternate with others: nobody waits until all of it is gone.
         if self.is_due() && !std::mem::take(&mut self.swept_full) {
-            self.sweep()?;
+            self.sweep();
             self.swept_full = self.is_full();
         }
-        Ok(())
     }
 
     pub fn decide(&mut self, command: Command) {
@@ -242,7 +241,7 @@ impl<D: Disk> Decider<D> {
             let used = stored_usage(&self.core.tables, info.id)?;
             self.core.ledger.set_used(info.id, used);
         }
-        self.next_expiry = self.first_expiry(&[])?;
+        self.next_expiry = self.first_expiry(&[]);
         Ok(())
     }
 

@@ -60,14 +60,7 @@ struct Journal<D: Disk> {
 
 /// Runs until the queue is closed and empty.
 pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
-    let mut journal = match Journal::new(core.clone(), position) {
-        Ok(journal) => journal,
-        Err(error) => {
-            core.latch_read_only(&error);
-            refuse_all(&core);
-            return;
-        }
-    };
+    let mut journal = Journal::new(core, position);
     while journal.turn() {}
     journal.decider.give_back();
 }
@@ -103,10 +96,10 @@ fn refuse_all<D: Disk>(core: &Core<D>) {
 }
 
 impl<D: Disk> Journal<D> {
-    fn new(core: Arc<Core<D>>, position: Position) -> Result<Journal<D>> {
+    fn new(core: Arc<Core<D>>, position: Position) -> Journal<D> {
         let pool = Pool::new(POOL_BYTES);
-        Ok(Journal {
-            decider: Decider::new(core.clone(), position.next_id, pool.clone())?,
+        Journal {
+            decider: Decider::new(core.clone(), position.next_id, pool.clone()),
             core,
             pool,
             position,
@@ -118,7 +111,7 @@ impl<D: Disk> Journal<D> {
             deadline: None,
             sync_failed: false,
             busy: Duration::ZERO,
-        })
+        }
     }
 
     /// One group; false when there will be no more.
@@ -202,10 +195,7 @@ impl<D: Disk> Journal<D> {
 
     /// Decides queued commands until the group is large enough.
     fn build(&mut self) {
-        if let Err(error) = self.decider.begin() {
-            // The group goes on without the sweep: nothing that was asked for depends on it.
-            tracing::error!(error = &error as &dyn std::error::Error, "sweep failed");
-        }
+        self.decider.begin();
         let core = self.core.clone();
         while !self.decider.is_full() {
             let first = self.decider.batch.answers.is_empty();

@@ -9,12 +9,15 @@ use std::time::Duration;
 use forebay_engine::{Config, Engine};
 use forebay_io::Clock;
 use forebay_io::sim::{SimClock, SimDisk};
+use forebay_mem::PAGE_BYTES;
 use forebay_store::{
     Address, Attributes, Meta, NamespaceConfig, Scope, Seal, Source, Space, Store, StoreOptions,
     Usage,
 };
 use parking_lot::{Condvar, Mutex};
-use support::{bytes, check_space, config, get, open, put, put_with, rot_in_index, tenant};
+use support::{
+    bytes, check_space, config, get, open, put, put_with, rot_in_index, spoil_in_index, tenant,
+};
 
 /// Inline, small, of one extent, of several.
 const SIZES: [usize; 4] = [900, 3000, 200_000, 3_000_000];
@@ -171,6 +174,127 @@ async fn what_is_damaged_does_not_keep_the_rest_from_expiring() {
     assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), left);
     assert_eq!(engine.metrics().corrupt_blocks, noted);
     assert!(!engine.metrics().read_only);
+}
+
+/// Values of which each expires a second after the one before it, in the index alone. Every other one has space of its own.
+struct Series {
+    disk: SimDisk,
+    clock: Arc<SimClock>,
+    engine: Engine<SimDisk>,
+    config: Config,
+    namespace: u32,
+}
+
+impl Series {
+    const COUNT: u64 = 400;
+
+    async fn new() -> Series {
+        let now = 1_700_000_000_000;
+        let clock = Arc::new(SimClock::new(now));
+        let disk = SimDisk::new(1);
+        // What cannot be read is not hidden by memory.
+        let config = Config {
+            index_cache_bytes: 0,
+            index_check_bytes: 0,
+            recent_bytes: 0,
+            ..config()
+        };
+        let engine = open(&disk, clock.clone(), config.clone());
+        engine.create_namespace("n", tenant("t")).await.unwrap();
+        let namespace = engine.namespace("n").unwrap().id;
+        for number in 0..Series::COUNT {
+            let expires = now + 1000 * (number + 1);
+            put_until(
+                &engine,
+                &Series::key(number),
+                &Series::value(number),
+                expires,
+            )
+            .await;
+        }
+        engine.close();
+        drop(engine);
+        Series {
+            engine: open(&disk, clock.clone(), config.clone()),
+            disk,
+            clock,
+            config,
+            namespace,
+        }
+    }
+
+    fn key(number: u64) -> String {
+        format!("key/{number:06}")
+    }
+
+    fn value(number: u64) -> Vec<u8> {
+        bytes(number, if number.is_multiple_of(2) { 50 } else { 3000 })
+    }
+
+    /// The row of table expiry that names a value.
+    fn row(&self, number: u64) -> Vec<u8> {
+        let size = Series::value(number).len() as u64;
+        let (size, namespace) = (size.to_le_bytes(), self.namespace.to_be_bytes());
+        [&size[..], &namespace, &[0], Series::key(number).as_bytes()].concat()
+    }
+
+    /// How many values with space of their own there are.
+    fn left(&self) -> u64 {
+        taken(&self.engine) / PAGE_BYTES as u64
+    }
+
+    /// As time goes by all of them expire.
+    async fn pass(&self) {
+        for _ in 0..Series::COUNT / 8 + 2 {
+            self.clock.advance(Duration::from_secs(8));
+            while self.engine.sweep().await.unwrap() {}
+        }
+        self.engine.checkpoint().await.unwrap();
+        assert!(!self.engine.metrics().read_only);
+    }
+}
+
+/// The bytes of a value cannot be read, with those beside them.
+#[tokio::test]
+async fn a_value_that_cannot_be_read_does_not_keep_the_rest_from_expiring() {
+    let series = Series::new().await;
+    assert_eq!(series.left(), Series::COUNT / 2);
+    spoil_in_index(&series.disk, &Series::value(100));
+    series.pass().await;
+    assert_eq!(series.left(), 0);
+    let findings = series.engine.findings();
+    assert!((1..80).contains(&findings.len()), "{findings:?}");
+    assert!(findings.iter().any(|found| found.key == Series::key(100)));
+}
+
+/// What says when values expire cannot be read, of some of them.
+#[tokio::test]
+async fn times_of_expiry_that_cannot_be_read_are_in_the_way_of_their_values_alone() {
+    for number in [0, 150] {
+        let mut series = Series::new().await;
+        spoil_in_index(&series.disk, &series.row(number));
+        if number == 0 {
+            // They are the first that a store looks for when it opens.
+            series.engine.close();
+            series.engine = open(&series.disk, series.clock.clone(), series.config.clone());
+        }
+        let lasting = Address::object("n", b"lasting");
+        put(&series.engine, lasting, &[1; 50]).await.unwrap();
+        series.pass().await;
+        // Those of one page, and of the minute behind it.
+        assert!(
+            (1..(100 + 60) / 2).contains(&series.left()),
+            "{number}: {}",
+            series.left()
+        );
+        let before = series.left();
+        let later = series.clock.unix_millis() + 90_000;
+        put_until(&series.engine, "later", &[2; 3000], later).await;
+        series.clock.advance(Duration::from_secs(100));
+        swept(&series.engine).await;
+        assert_eq!(series.left(), before, "{number}");
+        assert_eq!(get(&series.engine, lasting).await.unwrap(), [1; 50]);
+    }
 }
 
 /// A clock at which the journal's thread stands still where it has written a group, which nobody sees yet, while it is to wait.

@@ -13,7 +13,7 @@ use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{Address, DeleteOptions, ErrorKind, ListOptions, Result, Space, Store};
-use support::{bytes, config, content, get, put, tenant};
+use support::{bytes, config, get, put, spoil_in_index, tenant};
 
 const KEYS: u64 = 300;
 
@@ -84,7 +84,7 @@ async fn a_sector_that_cannot_be_read_is_in_the_way_of_its_rows_alone() {
     let disk = SimDisk::new(1);
     let engine = filled(&disk).await;
     let lost = 100;
-    spoil(&disk, &key(lost));
+    spoil_in_index(&disk, &key(lost));
     assert_eq!(look(&engine, lost).await.unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(list(&engine).await.unwrap_err().kind(), ErrorKind::Io);
     assert!(engine.scrub(|_| ()).await.is_err());
@@ -149,17 +149,6 @@ async fn an_index_that_cannot_be_read_for_a_while_is_written_later() {
     }
 }
 
-/// Makes sectors unreadable that hold these bytes in the index.
-fn spoil(disk: &SimDisk, needle: &[u8]) {
-    let index = content(disk, "index");
-    let places = index.windows(needle.len()).enumerate();
-    let places: Vec<_> = places.filter(|(_, window)| *window == needle).collect();
-    assert!(!places.is_empty());
-    for (at, _) in places {
-        disk.spoil("index", at as u64).unwrap();
-    }
-}
-
 async fn delete(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
     let key = key(number);
     let options = DeleteOptions::default();
@@ -180,7 +169,7 @@ async fn changed_around_a_sector(
         look(&engine, number).await.unwrap();
     }
     let lost = 100;
-    spoil(&disk, &value(lost));
+    spoil_in_index(&disk, &value(lost));
     let mut refused = Vec::new();
     // From the middle outwards: whatever pages the index joins, one that cannot be read is beside them.
     let mut numbers: Vec<_> = (0..KEYS).collect();

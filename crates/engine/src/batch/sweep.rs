@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::listing::next_key;
-use forebay_store::{Durability, ErrorKind, Result, StoreError, Usage, VersionId, Versioning};
+use forebay_store::{Durability, Result, StoreError, Usage, VersionId, Versioning};
 
 use crate::draft::{Draft, Slot};
 use crate::findings::Finding;
@@ -13,6 +13,17 @@ use crate::keys::Table;
 use crate::view::versioning;
 
 use super::{Decider, SWEEP_MAX};
+
+/// Behind a place in table expiry that cannot be read it goes on with what expires so much later.
+const CUT_MS: u64 = 60_000;
+
+/// Rows of table expiry, in order.
+#[derive(Default)]
+struct Expiring {
+    rows: Vec<(Bytes, Bytes)>,
+    /// What follows them cannot be read.
+    is_cut: bool,
+}
 
 impl<D: Disk> Decider<D> {
     /// Whether anything may be past its time.
@@ -29,71 +40,76 @@ impl<D: Disk> Decider<D> {
         }
     }
 
-    /// Drops some of what is past its time. What is damaged is passed over: it stops nothing else.
-    pub(super) fn sweep(&mut self) -> Result<()> {
+    /// Drops some of what is past its time. What is damaged or cannot be read is passed over: it stops nothing else.
+    pub(super) fn sweep(&mut self) {
         let mut from = self.next_expiry.to_vec();
         let until = self.now.checked_add(1).map(u64::to_be_bytes);
         let until = until.as_ref().map(|until| &until[..]);
         let mut left = None;
-        for (expiry, row) in &self.expiring(&from, until, SWEEP_MAX)? {
+        for (expiry, row) in &self.expiring(&from, until, SWEEP_MAX).rows {
             if self.is_full() {
                 break;
             }
-            left = left.or(self.expire(expiry, row)?);
+            left = left.or(self.expire(expiry, row));
             from = next_key(expiry);
         }
-        self.next_expiry = self.first_expiry(&from)?;
+        self.next_expiry = self.first_expiry(&from);
         if let Some(time) = left {
             self.expires_at(time);
         }
-        Ok(())
     }
 
-    /// The key in table expiry of what expires first, from `from` on.
-    pub(super) fn first_expiry(&mut self, from: &[u8]) -> Result<Bytes> {
-        let first = self.expiring(from, None, 1)?.into_iter().next();
-        Ok(first.map_or_else(|| keys::expiry(u64::MAX, u64::MAX), |(key, _)| key))
+    /// The key in table expiry of what expires first, from `from` on. Where that cannot be told it is looked for later, behind what expires
+    /// until then.
+    pub(super) fn first_expiry(&mut self, from: &[u8]) -> Bytes {
+        let found = self.expiring(from, None, 1);
+        match found.rows.into_iter().next() {
+            Some((key, _)) => key,
+            None if found.is_cut => keys::expiry(self.now.saturating_add(CUT_MS), 0),
+            None => keys::expiry(u64::MAX, u64::MAX),
+        }
     }
 
     /// The first rows of what expires, at most `most`. A scan also counts rows that were removed lately, and may find nothing else.
-    fn expiring(
-        &mut self,
-        from: &[u8],
-        until: Option<&[u8]>,
-        most: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>> {
+    fn expiring(&mut self, from: &[u8], until: Option<&[u8]>, most: usize) -> Expiring {
         let mut from = from.to_vec();
-        let mut found = Vec::new();
+        let mut step = SWEEP_MAX;
+        let mut found = Expiring::default();
         loop {
-            let surveyed = self.view().survey(Table::Expiry, &from, until, SWEEP_MAX);
+            let surveyed = self.view().survey(Table::Expiry, &from, until, step);
             let scan = match surveyed {
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    // Nothing leads to the rows that are left.
-                    self.pass_over(Bytes::new(), None, &error);
-                    return Ok(found);
+                // What there is before the place that is in the way comes one by one.
+                Err(_) if step > 1 => {
+                    step = 1;
+                    continue;
                 }
-                scan => scan?,
+                Err(error) => {
+                    self.pass_over(Bytes::new(), None, &error);
+                    found.is_cut = true;
+                    return found;
+                }
+                Ok(scan) => scan,
             };
             for (expiry, error) in scan.damaged {
                 self.pass_over(expiry, None, &error);
             }
-            found.extend(scan.rows);
+            found.rows.extend(scan.rows);
             match scan.next {
-                Some(next) if found.len() < most => from = next,
+                Some(next) if found.rows.len() < most => from = next,
                 _ => {
-                    found.truncate(most);
-                    return Ok(found);
+                    found.rows.truncate(most);
+                    return found;
                 }
             }
         }
     }
 
     /// Drops what a row of table expiry names; the time at which what it leaves expires.
-    fn expire(&mut self, expiry: &Bytes, row: &Bytes) -> Result<Option<u64>> {
+    fn expire(&mut self, expiry: &Bytes, row: &Bytes) -> Option<u64> {
         let found = keys::split_expiry(expiry).zip(row.get(8..).and_then(keys::split_current));
         let Some(((_, sequence), (namespace, space, key))) = found else {
             self.pass_over(expiry.clone(), None, &corrupt("a time of expiry"));
-            return Ok(None);
+            return None;
         };
         let slot = Slot {
             namespace,
@@ -101,11 +117,11 @@ impl<D: Disk> Decider<D> {
             key,
         };
         let mut draft = match self.drop_expired(expiry.clone(), slot, sequence) {
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::TooLarge) => {
+            Ok(draft) => draft,
+            Err(error) => {
                 self.pass_over(expiry.clone(), Some((slot, sequence)), &error);
-                return Ok(None);
+                return None;
             }
-            draft => draft?,
         };
         let left = draft.expires;
         // The namespace may be gone, and its account with it.
@@ -120,7 +136,7 @@ impl<D: Disk> Decider<D> {
         }
         self.note(std::mem::take(&mut draft.losses));
         self.batch.take(draft, Durability::Sync);
-        Ok(left)
+        left
     }
 
     fn drop_expired(&self, expiry: Bytes, slot: Slot<'_>, sequence: u64) -> Result<Draft> {

@@ -49,7 +49,7 @@ fn a_group_beyond_the_pool_is_written_in_parts() {
     record.encode(&mut batch.payload);
     batch.records = 1;
     batch.sync = true;
-    let mut journal = Journal::new(core.clone(), position).unwrap();
+    let mut journal = Journal::new(core.clone(), position);
     // As much as the copies of a full group's small values may take.
     let held: Vec<_> = (0..4)
         .map(|_| journal.pool.try_take(BLOCK_MAX_BYTES).unwrap())
@@ -69,7 +69,7 @@ fn a_group_beyond_the_pool_is_written_in_parts() {
 fn a_small_value_that_finds_no_buffer_leaves_its_space_free() {
     let disk = SimDisk::new(2);
     let (core, position) = open(&disk);
-    let mut journal = Journal::new(core.clone(), position).unwrap();
+    let mut journal = Journal::new(core.clone(), position);
     let held: Vec<_> = std::iter::from_fn(|| journal.pool.try_take(BLOCK_MAX_BYTES).ok()).collect();
     let free = core.space.usage().free_bytes;
     let target = Target {
@@ -94,7 +94,7 @@ fn a_small_value_that_finds_no_buffer_leaves_its_space_free() {
         content: Content::Small(Buf::from(vec![1; 4096])),
     };
     let (reply, mut answer) = oneshot::channel();
-    journal.decider.begin().unwrap();
+    journal.decider.begin();
     journal.decider.decide(Command::Store(command, reply));
     for answer in std::mem::take(&mut journal.decider.batch.answers) {
         answer.send();

@@ -190,16 +190,27 @@ pub fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
     content
 }
 
+/// Where the index holds these bytes.
+fn places_in_index(disk: &SimDisk, needle: &[u8]) -> Vec<u64> {
+    let index = content(disk, "index");
+    let windows = index.windows(needle.len()).enumerate();
+    let places = windows.filter(|(_, window)| *window == needle);
+    let places: Vec<_> = places.map(|(at, _)| at as u64).collect();
+    assert!(!places.is_empty());
+    places
+}
+
 /// Flips a bit wherever the index holds these bytes.
 pub fn rot_in_index(disk: &SimDisk, needle: &[u8]) {
-    let places: Vec<_> = content(disk, "index")
-        .windows(needle.len())
-        .enumerate()
-        .filter_map(|(at, window)| (window == needle).then_some(at))
-        .collect();
-    assert!(!places.is_empty());
-    for at in places {
-        disk.rot("index", at as u64, 3).unwrap();
+    for at in places_in_index(disk, needle) {
+        disk.rot("index", at, 3).unwrap();
+    }
+}
+
+/// Makes sectors of the index unreadable that hold these bytes.
+pub fn spoil_in_index(disk: &SimDisk, needle: &[u8]) {
+    for at in places_in_index(disk, needle) {
+        disk.spoil("index", at).unwrap();
     }
 }
 
