@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::admission::random;
+
+/// The greatest number of a controller.
+const LAST: u16 = 0xffef;
 /// Of all numbers, those that hosts have together that did not prove who they are, and controllers for discovery, which anybody gets.
 const STRANGERS_SHARE: usize = 2;
 /// Of all numbers, those that one host has.
@@ -29,7 +33,7 @@ pub(super) struct Identifiers {
     max: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taken {
     previous: u16,
     held: BTreeMap<u16, Held>,
@@ -59,9 +63,16 @@ pub(super) struct Identifier {
 }
 
 impl Identifiers {
+    /// The first number is any: other servers may show the same subsystem, and a host knows no two controllers of it by one number.
     pub(super) fn new(max: u16) -> Arc<Identifiers> {
+        let mut previous = [0; 2];
+        random(&mut previous);
+        let taken = Taken {
+            previous: u16::from_le_bytes(previous) % LAST,
+            held: BTreeMap::new(),
+        };
         Arc::new(Identifiers {
-            taken: Mutex::default(),
+            taken: Mutex::new(taken),
             max: usize::from(max),
         })
     }
@@ -84,7 +95,6 @@ impl Identifiers {
     /// A number that was not given out for as long as can be: a host that comes too late with an old one finds nobody. `None`: all, or all
     /// that such a holder may have, are taken.
     pub(super) fn take(self: &Arc<Identifiers>, holder: Holder) -> Option<Identifier> {
-        const LAST: u16 = 0xffef;
         let mut taken = self.taken.lock();
         if taken.held.len() >= self.max || taken.held_by(&holder) >= self.share(&holder) {
             return None;

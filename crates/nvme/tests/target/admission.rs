@@ -56,6 +56,15 @@ async fn a_host_sees_the_namespaces_of_its_tenant() {
 }
 
 #[tokio::test]
+async fn targets_of_one_subsystem_begin_with_other_numbers() {
+    let mut first = BTreeSet::new();
+    for _ in 0..4 {
+        first.insert(Fixture::new().await.session.cntlid());
+    }
+    assert!(first.len() > 1, "{first:?}");
+}
+
+#[tokio::test]
 async fn controllers_are_numbered_and_bounded() {
     let fixture = Fixture::new().await;
     let connects = |nqn| fixture.target.connect(0, &connect(nqn));
