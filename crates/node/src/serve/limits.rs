@@ -1,6 +1,7 @@
 //! What this machine allows, and what follows for the defaults.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -56,7 +57,7 @@ pub fn raise_descriptors() {
     }
 }
 
-/// The memory that this process may use: the machine's, or its control group's share.
+/// The memory that this process may use: the machine's, or the share of the control groups that it is in.
 pub fn machine_bytes() -> u64 {
     let total = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -65,8 +66,53 @@ pub fn machine_bytes() -> u64 {
             line.split_whitespace().nth(1)?.parse::<u64>().ok()
         })
         .map_or(POOL_DEFAULT_MAX * 8, |kib| kib * 1024);
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse::<u64>().ok());
-    group.map_or(total, |group| group.min(total))
+    group_bytes(Path::new("/")).map_or(total, |group| group.min(total))
+}
+
+/// The least that a control group (version 2) of this process may use, as files below `root` say.
+fn group_bytes(root: &Path) -> Option<u64> {
+    let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+    let all = root.join("sys/fs/cgroup");
+    let own = all.join(own.unwrap_or_default());
+    // A group that is not to be seen from here has no file, and one without a bound has no number.
+    let bound = |group: &Path| fs::read_to_string(group.join("memory.max")).ok();
+    let groups = own.ancestors().take_while(|group| group.starts_with(&all));
+    let bounds = groups.filter_map(|group| bound(group)?.trim().parse().ok());
+    bounds.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_bound_of_the_groups_above_counts() {
+        const MIB: u64 = 1 << 20;
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(group_bytes(root), None);
+        // A container: its own group is the only one that it sees, whatever that is called outside.
+        write("sys/fs/cgroup/memory.max", &format!("{}\n", 2048 * MIB));
+        assert_eq!(group_bytes(root), Some(2048 * MIB));
+        write("proc/self/cgroup", "0::/system.slice/forebay.service\n");
+        assert_eq!(group_bytes(root), Some(2048 * MIB));
+        // A service of systemd, whose slice has a bound, too, or not.
+        let group = "sys/fs/cgroup/system.slice/forebay.service/memory.max";
+        let slice = "sys/fs/cgroup/system.slice/memory.max";
+        write(group, &format!("{}\n", 512 * MIB));
+        write(slice, "max\n");
+        assert_eq!(group_bytes(root), Some(512 * MIB));
+        write(slice, &format!("{}\n", 256 * MIB));
+        assert_eq!(group_bytes(root), Some(256 * MIB));
+        // Groups of version 1 beside it say nothing here.
+        let hierarchies = "9:memory:/elsewhere\n0::/system.slice/forebay.service\n";
+        write("proc/self/cgroup", hierarchies);
+        assert_eq!(group_bytes(root), Some(256 * MIB));
+    }
 }
