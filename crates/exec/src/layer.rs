@@ -18,6 +18,7 @@ use crate::inputs::Inputs;
 use crate::limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX, NAME_BYTES_MAX};
 use crate::output::{Output, Way};
 use crate::service;
+use crate::workers::Turn;
 
 /// A store whose values functions may be sent to; in all else the store below it.
 #[derive(Clone)]
@@ -155,9 +156,9 @@ impl<S: Store> Exec<S> {
         let done = match executor.run_here(&program, function, host) {
             Ran::Done(_, done) => done,
             Ran::Not(host) => {
-                let (mut service, at_once) =
+                let (mut service, turn) =
                     executor.hand_over(call.tenant, program, function, host, patience)?;
-                if !at_once {
+                if !turn.at_once {
                     // Those whose turn it is before may wait for memory.
                     opened.iter_mut().for_each(service::Opened::let_go);
                 }
@@ -217,7 +218,7 @@ impl Executor {
         ran
     }
 
-    /// Has a thread of the tenant's run a function, which the returned end is to be served by; whether it runs at once.
+    /// Has a thread of the tenant's run a function, which the returned end is to be served by, as long as its turn is kept.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when as many calls wait already as may.
@@ -228,7 +229,7 @@ impl Executor {
         function: &str,
         host: Host,
         patience: Patience,
-    ) -> Result<(Service<Done>, bool)> {
+    ) -> Result<(Service<Done>, Turn<'_>)> {
         let (exchange, service) = exchange(patience);
         let host = host.again(exchange);
         let (function, clock) = (function.to_owned(), self.clock.clone());
@@ -239,8 +240,8 @@ impl Executor {
                 exchange.done(done);
             }
         });
-        let at_once = self.workers.submit(tenant, work)?;
-        Ok((service, at_once))
+        let turn = self.workers.submit(tenant, work)?;
+        Ok((service, turn))
     }
 }
 

@@ -17,8 +17,8 @@
 //!
 //! # Invariants
 //! A function reads what the call names and nothing else, and all that is its tenant's. It ends by its deadline, wherever it loops. No
-//! instance serves two calls. A tenant cannot have all threads while there are more than it may have, nor all room for outputs. What
-//! failed stores nothing.
+//! instance serves two calls. A tenant's functions cannot have all threads while there are more than they may have, nor its outputs all
+//! room. What failed stores nothing.
 //!
 //! # How it is tested
 //! The conformance suite runs over the layer; functions written as text for every import, every bound and every way to do harm; races of

@@ -19,8 +19,6 @@ use crate::ending::Ending;
 use crate::executor::Executor;
 use crate::runtime::Program;
 
-/// Modules are made in a lane of their own, since several tenants may wait for the same: no tenant's name begins with a dot.
-const LANE: &str = ".modules";
 /// How long a module that could not be made is not tried again.
 const FAILED_FOR: Duration = Duration::from_secs(60);
 
@@ -174,12 +172,14 @@ impl Making {
         allowed: &Allowed,
     ) -> Result<Arc<Prepared>> {
         let runtime = executor.runtime.clone();
-        let restored = executor.run(move || match runtime.restore(&self.digest) {
-            Some((program, bytes)) => {
-                self.programs.restored.fetch_add(1, Relaxed);
-                Ok(self.made(Ok(program), bytes))
+        let restored = executor.run(&allowed.tenant, move || {
+            match runtime.restore(&self.digest) {
+                Some((program, bytes)) => {
+                    self.programs.restored.fetch_add(1, Relaxed);
+                    Ok(self.made(Ok(program), bytes))
+                }
+                None => Err(self),
             }
-            None => Err(self),
         });
         let making = match restored.await? {
             Ok(made) => return made,
@@ -187,7 +187,7 @@ impl Making {
         };
         let wasm = fetch(store, allowed, executor.limits.module_bytes).await?;
         let (runtime, clock) = (executor.runtime.clone(), executor.clock.clone());
-        let compiled = executor.run(move || {
+        let compiled = executor.run(&allowed.tenant, move || {
             let digest = making.digest;
             if Sha256::digest(&wasm)[..] != digest.0 {
                 return Err(StoreError::new(
@@ -222,14 +222,18 @@ impl Making {
 }
 
 impl Executor {
-    /// Has a thread do something about a module.
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    /// Has a thread do something about a module that this tenant wants. It is not begun when nobody waits for it any more.
+    async fn run<T: Send + 'static>(
+        &self,
+        tenant: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
         let (tell, told) = oneshot::channel();
         let work = Box::new(move || {
             // Whoever asked may have gone.
             let _ = tell.send(work());
         });
-        self.workers.submit(LANE, work)?;
+        let _turn = self.workers.make(tenant, work)?;
         told.await
             .map_err(|_| StoreError::new(ErrorKind::Io, "a module could not be made ready"))
     }

@@ -1,4 +1,5 @@
-//! The threads that run functions: a fixed number, off the shards, shared fairly by tenants.
+//! The threads that run functions: a fixed number, off the shards, shared fairly by tenants. They make modules ready, too: one at a time
+//! for each tenant that asked, beside its functions, since others may wait for the same one.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,18 +39,40 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    tenants: HashMap<String, Lane>,
-    /// Tenants with work that waits, in the order of their turns.
+    lanes: HashMap<String, Lane>,
+    /// Lanes with work that waits, in the order of their turns.
     turns: VecDeque<String>,
+    /// Counts works.
+    next: u64,
     waiting: usize,
     running: usize,
     closed: bool,
 }
 
-#[derive(Default)]
+/// What one tenant has to run, or to make.
 struct Lane {
-    waiting: VecDeque<Work>,
+    /// Each with its number, in their order.
+    waiting: VecDeque<(u64, Work)>,
     running: usize,
+    /// How many may.
+    most: usize,
+}
+
+/// Work that was submitted. If it still waits when this is dropped, it leaves the queue with all that it holds.
+pub(crate) struct Turn<'w> {
+    shared: &'w Shared,
+    lane: String,
+    number: u64,
+    /// Whether a thread was free for it.
+    pub at_once: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let forgotten = self.shared.queue.lock().forget(&self.lane, self.number);
+        // What it holds may take a while to go.
+        drop(forgotten);
+    }
 }
 
 impl Workers {
@@ -81,40 +104,56 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Has `work` done when it is the tenant's turn. Whether it is now: a thread is free for it.
+    /// Has a function run when it is the tenant's turn.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when as many wait already as may.
-    pub fn submit(&self, tenant: &str, work: Work) -> Result<bool> {
-        let mut queue = self.shared.queue.lock();
+    pub fn submit(&self, tenant: &str, work: Work) -> Result<Turn<'_>> {
+        self.queue(tenant.to_owned(), self.shared.threads_per_tenant, work)
+    }
+
+    /// Has a module made ready, which this tenant wants.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn make(&self, tenant: &str, work: Work) -> Result<Turn<'_>> {
+        // No tenant's name begins with a dot.
+        self.queue(format!(".modules/{tenant}"), 1, work)
+    }
+
+    fn queue(&self, name: String, most: usize, work: Work) -> Result<Turn<'_>> {
+        let shared = &*self.shared;
+        let mut queue = shared.queue.lock();
         let queue = &mut *queue;
-        if !queue.tenants.contains_key(tenant) {
-            queue.tenants.insert(tenant.to_owned(), Lane::default());
-        }
-        let Some(lane) = queue.tenants.get_mut(tenant) else {
-            return Ok(false);
-        };
-        if lane.waiting.len() >= self.shared.waiting_per_tenant {
+        let of_all = queue.waiting + queue.running;
+        let lane = queue.lanes.entry(name.clone()).or_insert_with(|| Lane {
+            waiting: VecDeque::new(),
+            running: 0,
+            most,
+        });
+        if lane.waiting.len() >= shared.waiting_per_tenant {
             return Err(StoreError::new(
                 ErrorKind::Busy,
                 "too many calls wait for a thread",
             ));
         }
         if lane.waiting.is_empty() {
-            queue.turns.push_back(tenant.to_owned());
+            queue.turns.push_back(name.clone());
         }
-        let (of_tenant, of_all) = (
-            lane.waiting.len() + lane.running,
-            queue.waiting + queue.running,
-        );
-        let at_once = of_tenant < self.shared.threads_per_tenant && of_all < self.shared.threads;
-        lane.waiting.push_back(work);
+        let turn = Turn {
+            shared,
+            number: queue.next,
+            at_once: lane.waiting.len() + lane.running < most && of_all < shared.threads,
+            lane: name,
+        };
+        lane.waiting.push_back((turn.number, work));
+        queue.next += 1;
         queue.waiting += 1;
         // Whoever looks takes the lock before it sleeps, and finds this.
-        if !self.shared.looking.swap(false, Relaxed) {
-            self.shared.wake.notify_one();
+        if !shared.looking.swap(false, Relaxed) {
+            shared.wake.notify_one();
         }
-        Ok(at_once)
+        Ok(turn)
     }
 
     /// Calls that wait, and calls that run.
@@ -130,7 +169,7 @@ impl Drop for Workers {
             let mut queue = self.shared.queue.lock();
             queue.closed = true;
             queue.turns.clear();
-            std::mem::take(&mut queue.tenants)
+            std::mem::take(&mut queue.lanes)
         };
         drop(forgotten);
         self.shared.wake.notify_all();
@@ -144,27 +183,27 @@ impl Drop for Workers {
 impl Shared {
     fn work(&self) {
         let mut done = None;
-        while let Some((tenant, work)) = self.next(done.take()) {
+        while let Some((lane, work)) = self.next(done.take()) {
             // A function's fault ends in an error; a panic is ours, and must not take the thread with it.
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 tracing::error!("running a function panicked");
             }
-            done = Some(tenant);
+            done = Some(lane);
         }
     }
 
-    /// The next work, when there is some whose tenant may have another thread; `None` at the end.
+    /// The next work, when there is some whose lane may have another thread; `None` at the end.
     fn next(&self, done: Option<String>) -> Option<(String, Work)> {
         let mut queue = self.queue.lock();
-        if let Some(tenant) = done {
-            queue.finished(&tenant);
+        if let Some(lane) = done {
+            queue.finished(&lane);
         }
         let mut looked = false;
         loop {
             if queue.closed {
                 return None;
             }
-            if let Some(found) = queue.take(self.threads_per_tenant) {
+            if let Some(found) = queue.take() {
                 return Some(found);
             }
             // One is enough, and once: the others and an idle process sleep.
@@ -192,39 +231,59 @@ impl Shared {
 }
 
 impl Queue {
-    fn take(&mut self, threads_per_tenant: usize) -> Option<(String, Work)> {
-        let tenants = &mut self.tenants;
-        let may = |tenant: &String| {
-            let lane = tenants.get(tenant);
-            lane.is_some_and(|lane| lane.running < threads_per_tenant)
+    fn take(&mut self) -> Option<(String, Work)> {
+        let lanes = &mut self.lanes;
+        let may = |name: &String| {
+            let lane = lanes.get(name);
+            lane.is_some_and(|lane| lane.running < lane.most)
         };
         let turn = self.turns.iter().position(may)?;
-        let tenant = self.turns.remove(turn)?;
-        let lane = tenants.get_mut(&tenant)?;
-        let work = lane.waiting.pop_front()?;
+        let name = self.turns.remove(turn)?;
+        let lane = lanes.get_mut(&name)?;
+        let (_, work) = lane.waiting.pop_front()?;
         lane.running += 1;
         if !lane.waiting.is_empty() {
-            self.turns.push_back(tenant.clone());
+            self.turns.push_back(name.clone());
         }
         self.waiting -= 1;
         self.running += 1;
-        Some((tenant, work))
+        Some((name, work))
     }
 
-    fn finished(&mut self, tenant: &str) {
+    /// Takes work out that waits.
+    fn forget(&mut self, name: &str, number: u64) -> Option<Work> {
+        let lane = self.lanes.get_mut(name)?;
+        let at = lane
+            .waiting
+            .binary_search_by_key(&number, |(number, _)| *number);
+        let (_, work) = lane.waiting.remove(at.ok()?)?;
+        self.waiting -= 1;
+        if lane.waiting.is_empty() {
+            self.turns.retain(|turn| turn != name);
+        }
+        self.let_go_of_idle(name);
+        Some(work)
+    }
+
+    fn finished(&mut self, name: &str) {
         self.running -= 1;
-        if let Some(lane) = self.tenants.get_mut(tenant) {
+        if let Some(lane) = self.lanes.get_mut(name) {
             lane.running -= 1;
-            if lane.running == 0 && lane.waiting.is_empty() {
-                self.tenants.remove(tenant);
-            }
+        }
+        self.let_go_of_idle(name);
+    }
+
+    fn let_go_of_idle(&mut self, name: &str) {
+        let lane = self.lanes.get(name);
+        if lane.is_some_and(|lane| lane.running == 0 && lane.waiting.is_empty()) {
+            self.lanes.remove(name);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
 
@@ -239,19 +298,23 @@ mod tests {
     }
 
     /// Work that says that it began, and ends when it is told.
-    fn held(
-        workers: &Workers,
-        tenant: &str,
-        began: &std::sync::mpsc::Sender<String>,
-    ) -> impl Sized {
+    fn endless(name: &str, began: &Sender<String>) -> (Work, Sender<()>) {
         let (end, ended): (_, Receiver<()>) = channel();
-        let (began, name) = (began.clone(), tenant.to_owned());
+        let (began, name) = (began.clone(), name.to_owned());
         let work = Box::new(move || {
             began.send(name).unwrap();
             let _ = ended.recv();
         });
-        workers.submit(tenant, work).unwrap();
-        end
+        (work, end)
+    }
+
+    fn held<'w>(
+        workers: &'w Workers,
+        tenant: &str,
+        began: &Sender<String>,
+    ) -> (Sender<()>, Turn<'w>) {
+        let (work, end) = endless(tenant, began);
+        (end, workers.submit(tenant, work).unwrap())
     }
 
     #[test]
@@ -279,9 +342,11 @@ mod tests {
         let first = held(&workers, "a", &began);
         assert_eq!(begins.recv().unwrap(), "a");
         let rest = ["a", "a", "b"].map(|tenant| held(&workers, tenant, &began));
-        drop((first, rest));
+        let (ends, turns): (Vec<_>, Vec<_>) = rest.into_iter().unzip();
+        drop((first, ends));
         let order: Vec<String> = begins.iter().take(3).collect();
         assert_eq!(order, ["a", "b", "a"]);
+        drop(turns);
     }
 
     #[test]
@@ -292,14 +357,40 @@ mod tests {
         begins.recv().unwrap();
         let second = held(&workers, "a", &began);
         let refused = workers.submit("a", Box::new(|| ()));
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Busy);
-        workers
-            .submit("b", Box::new(|| panic!("on purpose")))
-            .unwrap();
-        drop((first, second));
-        assert_eq!(begins.recv().unwrap(), "a");
+        assert_eq!(refused.err().unwrap().kind(), ErrorKind::Busy);
+        // What nobody waits for any more is in nobody's way.
+        drop(second);
+        assert_eq!(workers.load(), (0, 1));
+        let second = held(&workers, "a", &began);
+        let panics = workers.submit("b", Box::new(|| panic!("on purpose")));
         let third = held(&workers, "c", &began);
+        drop(first);
+        assert_eq!(begins.recv().unwrap(), "a");
+        drop(second);
         assert_eq!(begins.recv().unwrap(), "c");
-        drop(third);
+        drop((panics, third));
+    }
+
+    #[test]
+    fn a_tenant_has_one_module_made_at_a_time() {
+        let workers = workers(4, 3, 8);
+        let (began, begins) = channel();
+        let (mut ends, mut turns) = (Vec::new(), Vec::new());
+        for (name, tenant) in [
+            ("first", "greedy"),
+            ("second", "greedy"),
+            ("other", "modest"),
+        ] {
+            let (work, end) = endless(name, &began);
+            turns.push(workers.make(tenant, work).unwrap());
+            ends.push(end);
+        }
+        let mut begun: Vec<String> = begins.iter().take(2).collect();
+        begun.sort();
+        assert_eq!(begun, ["first", "other"]);
+        assert_eq!(workers.load(), (1, 2));
+        ends.remove(0);
+        assert_eq!(begins.recv().unwrap(), "second");
+        drop((ends, turns));
     }
 }

@@ -181,6 +181,8 @@ async fn a_thread_is_not_waited_for_beyond_the_deadline() {
         let executing = world.store.execute(call);
         let executed = timeout(SOON, executing).await.expect("an end in time");
         assert_out_of_time(&executed.unwrap_err());
+        // It takes no place among those that wait.
+        assert_eq!(world.store.executor().unwrap().load(), (0, 1));
     }
     // When the thread is free these calls do not begin.
     endless.abort();
