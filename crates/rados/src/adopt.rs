@@ -144,7 +144,7 @@ impl Core {
         namespace: &Arc<Namespace>,
         named: &Named,
     ) -> Result<bool> {
-        let (seen, _) = self.look_raw(namespace, named).await?;
+        let seen = self.look_raw(namespace, named).await?;
         if let Some(head) = seen.and_then(|seen| seen.head) {
             if head.is_empty() {
                 self.clear_way(namespace, named).await?;

@@ -71,13 +71,10 @@ impl Core {
                 }
                 looked => looked?,
             };
-            let Some((seen, kept)) = looked else {
+            let Some((seen, stripes)) = looked else {
                 continue;
             };
-            let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
-            let values = kept.iter().filter_map(Kept::value).chain(current);
-            let segments = values.flat_map(Value::segments);
-            referenced.extend(segments.flat_map(stripes));
+            referenced.extend(stripes);
             heads.insert(named, seen);
         }
         audit.keys = heads.len();
@@ -141,20 +138,27 @@ impl Core {
         Ok(audit)
     }
 
-    /// A key's object and all kept versions of it, if it is ours and has something.
+    /// A key's object and all stripes that it refers to, if it is ours and has something.
     async fn look_at_all(
         &self,
         namespace: &Namespace,
         named: &Named,
-    ) -> Result<Option<(Seen, Vec<Kept>)>> {
+    ) -> Result<Option<(Seen, HashSet<Vec<u8>>)>> {
         for _ in 0..LOOKS {
-            let (seen, _) = self.look_raw(namespace, named).await?;
+            let seen = self.look_raw(namespace, named).await?;
             let has = |seen: &Seen| seen.head.as_ref().is_some_and(|head| !head.is_empty());
             let Some(seen) = seen.filter(has) else {
                 return Ok(None);
             };
-            if let Some(kept) = self.all_kept(namespace, named, &seen).await? {
-                return Ok(Some((seen, kept)));
+            let mut referenced = HashSet::new();
+            let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
+            let mut look_at =
+                |value: &Value| referenced.extend(value.segments().iter().flat_map(stripes));
+            current.into_iter().for_each(&mut look_at);
+            let each = |kept: Kept| kept.value().into_iter().for_each(&mut look_at);
+            let all = self.each_kept(namespace, named, &seen, each).await?;
+            if all.is_some() {
+                return Ok(Some((seen, referenced)));
             }
         }
         Err(changing(&named.key))

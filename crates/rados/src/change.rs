@@ -16,7 +16,7 @@ use crate::names;
 use crate::plan::{Data, Draft};
 use crate::pulse::swept;
 use crate::record::{Head, Kept, Segment, Value};
-use crate::sys::{Errno, Guard, Pairs, WriteOp};
+use crate::sys::{Errno, Guard, WriteOp};
 use crate::under_way::{Named, Pending, Sum};
 use crate::upload::new_head;
 
@@ -491,10 +491,10 @@ impl Core {
         let (place, object) = namespace.object(named.space, &named.key);
         let old = seen.head.as_deref().cloned();
         let unled = match &old {
-            Some(_) => Pairs::new(),
+            Some(_) => Vec::new(),
             // The new head counts none of them: one that is taken from its count later would let those kept since go for none.
-            None => match self.kept_pairs(namespace, named, seen).await? {
-                Some(pairs) => pairs,
+            None => match self.kept_names(namespace, named, seen).await? {
+                Some(names) => names,
                 None => return Ok(None),
             },
         };
@@ -523,7 +523,7 @@ impl Core {
         let pieces = set_record(&mut op, namespace, &head.encode(), seen.pieces);
         // Another hand's keys beside its data are its own.
         let ours = Kept::name(0).len();
-        let unled = unled.iter().map(|(name, _)| &name[..]);
+        let unled = unled.iter().map(|name| &name[..]);
         op.omap_remove(unled.filter(|name| name.len() == ours));
         mark.sent = true;
         let done = self

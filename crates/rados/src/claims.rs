@@ -111,7 +111,7 @@ impl Core {
     ) -> Result<()> {
         for key in self.taken_by(namespace, number).await?.unwrap_or_default() {
             let named = staged(key);
-            let (seen, _) = self.look_raw(namespace, &named).await?;
+            let seen = self.look_raw(namespace, &named).await?;
             if let Some(seen) = seen.filter(|seen| seen.claim == Some(number)) {
                 self.unclaim(namespace, &named, seen.version, &seen).await?;
             }
@@ -144,7 +144,7 @@ impl Core {
 
     /// Removes the record of a key that has nothing. Who still wants to put something there makes way anew.
     pub async fn clear_way(&self, namespace: &Namespace, named: &Named) -> Result<()> {
-        let (seen, _) = self.look_raw(namespace, named).await?;
+        let seen = self.look_raw(namespace, named).await?;
         let is_empty = |seen: &Seen| seen.head.as_ref().is_some_and(|head| head.is_empty());
         let Some(seen) = seen.filter(is_empty) else {
             return Ok(());
@@ -215,7 +215,7 @@ impl Core {
                 Err(errno) if is_certain(errno) => return Err(unread(errno, &shown(&named.key))),
                 Err(errno) => return Err(unwritten(errno, &shown(&named.key))),
             }
-            let (seen, _) = self.look_raw(namespace, named).await?;
+            let seen = self.look_raw(namespace, named).await?;
             match seen.filter(|seen| seen.claim == Some(number)) {
                 Some(seen) => version = seen.version,
                 None => return Ok(false),

@@ -113,7 +113,13 @@ impl Core {
             namespace,
             named,
         };
-        self.change(namespace, named, false, expiry).await.map(drop)
+        let is_due = |seen: &Seen| {
+            let next = seen.head.as_ref().and_then(|head| head.expires_next);
+            next.is_some_and(|at| at <= self.now())
+        };
+        // One change drops no more than it can have in memory.
+        while is_due(&self.change(namespace, named, false, &expiry).await?.1) {}
+        Ok(())
     }
 
     /// Removes stripes whose time is over.
@@ -152,8 +158,9 @@ impl Core {
     ) -> Result<bool> {
         let Garbage { segment, meant_for } = &garbage;
         if let Some(named) = meant_for {
-            let (_, referenced) = self.look_raw(namespace, named).await?;
-            if referenced.contains(&segment.id) {
+            let ours = HashSet::from([segment.id]);
+            let (_, referenced) = self.look_for(namespace, named, &ours).await?;
+            if !referenced.is_empty() {
                 // It arrived, and the index may not know.
                 self.find_out(namespace, named.clone());
                 return Ok(true);
@@ -236,7 +243,7 @@ struct Expiry<'e> {
     named: &'e Named,
 }
 
-impl Decide for Expiry<'_> {
+impl Decide for &Expiry<'_> {
     type Answer = ();
 
     async fn decide(&mut self, seen: &Seen) -> Result<Decision<()>> {

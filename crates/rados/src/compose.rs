@@ -271,7 +271,8 @@ impl Core {
         let Some(keys) = self.taken_by(namespace, number).await? else {
             return Ok(());
         };
-        let (seen, _) = self.look_fenced(namespace, target).await?;
+        self.fence(namespace, target).await?;
+        let seen = self.look_raw(namespace, target).await?;
         let made = |seen: &Seen| {
             let head = seen.head.as_ref();
             head.is_some_and(|head| head.composition == Some(number))
@@ -282,7 +283,7 @@ impl Core {
         let keys: Vec<Named> = keys.into_iter().map(staged).collect();
         let mut claimed = Vec::new();
         for named in &keys {
-            let (seen, _) = self.look_raw(namespace, named).await?;
+            let seen = self.look_raw(namespace, named).await?;
             match seen {
                 Some(seen) if seen.claim == Some(number) => claimed.push((named.clone(), seen)),
                 // The key is gone, but its entry may not know.

@@ -10,7 +10,8 @@ use forebay_store::{
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
 use crate::error::condition_failed;
-use crate::heads::{KeptView, Seen};
+use crate::heads::Seen;
+use crate::kept::KeptView;
 use crate::plan::{Draft, present};
 use crate::record::{Layout, Value};
 use crate::stripes::Copied;

@@ -1,4 +1,4 @@
-//! Looking at keys' objects: records in attributes, kept versions beside the data, and objects that another hand wrote.
+//! Looking at keys' objects: records in attributes, and objects that another hand wrote.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use forebay_store::{ErrorKind, Result, Space, StoreError, Versioning};
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread, unwritten};
 use crate::names;
-use crate::record::{Entry, Head, Kept, Value};
-use crate::sys::{Errno, Guard, Pairs, Read, ReadOp, WriteOp};
+use crate::record::{Entry, Head, Value};
+use crate::sys::{Errno, Guard, Read, ReadOp, WriteOp};
 use crate::under_way::{Named, Pending};
 
 /// The attribute with a key's record; what does not fit follows in `forebay.1`, `forebay.2` ...
@@ -23,10 +23,6 @@ const PIECE_BYTES: usize = 32 << 10;
 pub(crate) const CLAIM: &[u8] = b"forebay.claim";
 /// The attribute that says who made sure last that nothing arrives late.
 const FENCE: &[u8] = b"forebay.fence";
-/// Kept versions in one look.
-const KEPT_PAGE: u64 = 512;
-/// Of these, the newest are enough to decide about most changes.
-const KEPT_NEWEST: u64 = 4;
 /// How often an object that changes all the time is looked at again.
 pub(crate) const LOOKS: usize = 64;
 
@@ -74,26 +70,6 @@ enum Found {
     Unreadable(Seen, u64, i64),
 }
 
-/// What is known of a key's kept versions: all, or the newest.
-#[derive(Debug, Default)]
-pub(crate) struct KeptView {
-    /// Newest first, without what has expired.
-    pub list: Vec<Kept>,
-    /// The null version, when it is not among these.
-    pub null: Option<Kept>,
-    /// What has expired and is to be dropped.
-    pub expired: Vec<Kept>,
-    /// Whether these are all.
-    pub whole: bool,
-}
-
-impl KeptView {
-    pub fn find(&self, seq: u64) -> Option<&Kept> {
-        let all = self.list.iter().chain(&self.null);
-        all.into_iter().find(|kept| kept.seq() == seq)
-    }
-}
-
 impl Core {
     /// Looks at a key's object, and takes it over if another hand wrote it.
     pub async fn look(self: &Arc<Self>, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
@@ -126,11 +102,18 @@ impl Core {
         Ok((seen, read))
     }
 
-    /// What is there, as it is, and the ids of all stripes that it refers to. An object of another hand has no head.
-    pub async fn look_raw(
+    /// What is there, as it is. An object of another hand has no head.
+    pub async fn look_raw(&self, namespace: &Namespace, named: &Named) -> Result<Option<Seen>> {
+        let (seen, _) = self.look_for(namespace, named, &HashSet::new()).await?;
+        Ok(seen)
+    }
+
+    /// The same, and which of these stripes it refers to.
+    pub async fn look_for(
         &self,
         namespace: &Namespace,
         named: &Named,
+        stripes: &HashSet<u128>,
     ) -> Result<(Option<Seen>, HashSet<u128>)> {
         for _ in 0..LOOKS {
             let (mut seen, is_ours) = match self.find(namespace, named, |_| {}, 0).await? {
@@ -140,13 +123,10 @@ impl Core {
                 Some((Found::Foreign(seen, ..), _)) => (seen, false),
                 Some((Found::Unreadable(..), _)) => return Err(malformed(&shown(&named.key))),
             };
-            let Some(kept) = self.all_kept(namespace, named, &seen).await? else {
+            let referenced = self.referenced(namespace, named, &seen, stripes).await?;
+            let Some(referenced) = referenced else {
                 continue;
             };
-            let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
-            let values = kept.iter().filter_map(Kept::value).chain(current);
-            let segments = values.flat_map(Value::segments);
-            let referenced = segments.map(|segment| segment.id).collect();
             if !is_ours {
                 seen.head = None;
             }
@@ -155,17 +135,13 @@ impl Core {
         Err(changing(&named.key))
     }
 
-    /// The same, once nothing comes any more of what was sent for the object before: who sent it named a version that the object no longer
+    /// Once this is done nothing comes any more of what was sent for the object before: who sent it named a version that the object no longer
     /// has. Of an object that is not there nothing can be said for certain.
-    pub async fn look_fenced(
-        &self,
-        namespace: &Namespace,
-        named: &Named,
-    ) -> Result<(Option<Seen>, HashSet<u128>)> {
+    pub async fn fence(&self, namespace: &Namespace, named: &Named) -> Result<()> {
         let (place, object) = namespace.object(named.space, &named.key);
         for _ in 0..LOOKS {
             let (version, time) = match self.find(namespace, named, |_| {}, 0).await? {
-                None => return Ok((None, HashSet::new())),
+                None => return Ok(()),
                 Some((
                     Found::Ours(seen) | Found::Foreign(seen, ..) | Found::Unreadable(seen, ..),
                     read,
@@ -174,7 +150,7 @@ impl Core {
             let mut op = WriteOp::new(place).guard(Guard::Version(version));
             op.set_xattr(FENCE, &self.gateway.to_le_bytes());
             match self.access.write(place, &object, op, time, 0).await {
-                Ok(_) => return self.look_raw(namespace, named).await,
+                Ok(_) => return Ok(()),
                 Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {}
                 Err(errno) => return Err(unwritten(errno, &shown(&named.key))),
             }
@@ -334,117 +310,6 @@ impl Core {
         let (record, _) = joined(&mut read.xattrs);
         let head = record.and_then(|record| Head::decode(&record).ok());
         Ok(head.and_then(|head| head.key))
-    }
-
-    /// All kept versions of a head that was seen, newest first; `None` when the object has changed since. What is current and what is
-    /// kept change places: only of one moment they are all that there is.
-    pub async fn all_kept(
-        &self,
-        namespace: &Namespace,
-        named: &Named,
-        seen: &Seen,
-    ) -> Result<Option<Vec<Kept>>> {
-        if seen.head.as_ref().is_none_or(|head| head.kept == 0) {
-            return Ok(Some(Vec::new()));
-        }
-        let Some(pairs) = self.kept_pairs(namespace, named, seen).await? else {
-            return Ok(None);
-        };
-        let decoded = pairs.iter().map(|(_, value)| Kept::decode(value));
-        let all: std::result::Result<Vec<Kept>, _> = decoded.collect();
-        all.map(Some).map_err(|_| malformed(&shown(&named.key)))
-    }
-
-    /// The names and records of kept versions, whatever the head says.
-    pub async fn kept_pairs(
-        &self,
-        namespace: &Namespace,
-        named: &Named,
-        seen: &Seen,
-    ) -> Result<Option<Pairs>> {
-        let mut all = Pairs::new();
-        let (place, object) = namespace.object(named.space, &named.key);
-        let mut after = Vec::new();
-        loop {
-            let mut op = ReadOp::new(place);
-            op.assert_version(seen.version);
-            op.omap(&after, b"v", KEPT_PAGE);
-            let read = match self.access.read(place, &object, op, 0).await {
-                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
-                Err(errno) => return Err(unread(errno, &shown(&named.key))),
-                Ok(read) => read,
-            };
-            let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
-            let last = pairs.last().map(|(name, _)| name.to_vec());
-            all.extend(pairs);
-            match last.filter(|_| more) {
-                Some(last) => after = last,
-                None => return Ok(Some(all)),
-            }
-        }
-    }
-
-    /// What a change has to know of the kept versions of a head that was seen; `None` when the object has changed since.
-    pub async fn kept(
-        &self,
-        namespace: &Namespace,
-        named: &Named,
-        seen: &Seen,
-        also: Option<u64>,
-    ) -> Result<Option<KeptView>> {
-        let now = self.now();
-        let Some(head) = seen.head.as_ref().filter(|head| head.kept > 0) else {
-            return Ok(Some(KeptView {
-                whole: true,
-                ..KeptView::default()
-            }));
-        };
-        let whole =
-            head.expires_next.is_some_and(|at| at <= now) || u64::from(head.kept) <= KEPT_NEWEST;
-        let (place, object) = namespace.object(named.space, &named.key);
-        let mut op = ReadOp::new(place);
-        op.assert_version(seen.version);
-        op.omap(b"", b"v", if whole { KEPT_PAGE } else { KEPT_NEWEST });
-        let wanted = head.kept_null.into_iter().chain(also).map(Kept::name);
-        let wanted: Vec<Vec<u8>> = wanted.collect();
-        op.omap_keys(wanted.iter().map(Vec::as_slice));
-        let read = match self.access.read(place, &object, op, 0).await {
-            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
-            Err(errno) => return Err(unread(errno, &shown(&named.key))),
-            Ok(read) => read,
-        };
-        let decode = |value: &Bytes| Kept::decode(value).map_err(|_| malformed(&shown(&named.key)));
-        let mut view = KeptView {
-            whole,
-            ..KeptView::default()
-        };
-        let mut found = Vec::new();
-        let mut looks = read.omap.into_iter();
-        let (newest, more) = looks.next().unwrap_or_default();
-        if whole && more {
-            match self.all_kept(namespace, named, seen).await? {
-                Some(all) => found = all,
-                None => return Ok(None),
-            }
-        } else {
-            for (_, value) in &newest {
-                found.push(decode(value)?);
-            }
-        }
-        for (_, value) in looks.next().unwrap_or_default().0 {
-            let kept = decode(&value)?;
-            if found.iter().all(|other| other.seq() != kept.seq()) {
-                view.null = Some(kept.clone());
-                // `also` may be asked for: it is found by its number all the same.
-                if Some(kept.seq()) != head.kept_null {
-                    view.null = None;
-                    found.push(kept);
-                }
-            }
-        }
-        found.sort_by_key(|kept| std::cmp::Reverse(kept.seq()));
-        (view.expired, view.list) = found.into_iter().partition(|kept| kept.is_expired(now));
-        Ok(Some(view))
     }
 
     /// Keys whose changes the index may not know yet.

@@ -286,10 +286,12 @@ impl Shard {
             let found = found.into_iter().next().unwrap_or_default().1;
             let before = Entry::decode(&found).ok();
             // What may still be on its way is not to arrive when nobody looks any more.
-            let (seen, referenced) = match settle.unsure {
-                true => core.look_fenced(namespace, &settle.named).await?,
-                false => core.look_raw(namespace, &settle.named).await?,
-            };
+            if settle.unsure {
+                core.fence(namespace, &settle.named).await?;
+            }
+            let freed = settle.freed.iter().map(|segment| segment.id).collect();
+            let looked = core.look_for(namespace, &settle.named, &freed);
+            let (seen, referenced) = looked.await?;
             // Under a number that no entry had: else what somebody found before, who saw the key when it was there, would still hold.
             let gone = || Entry::of(core.fresh(0).0, None);
             let after = match &seen {

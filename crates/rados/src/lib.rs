@@ -1,7 +1,7 @@
 //! Keeps values in Ceph RADOS: a key is an object, and an index beside them makes lists of what has no order.
 //!
 //! - [`RadosStore`]: the leaf. Any number of processes may have one on the same pool; none holds anything of its own.
-//! - `heads`, `record`: a key's object, whose one operation is what makes a change happen. `change`, `plan`: deciding and doing it.
+//! - `heads`, `kept`, `record`: a key's object, whose one operation is what makes a change happen. `change`, `plan`: deciding and doing it.
 //! - `journal`: what is under way, said before it happens. `index`, `waiting`, `list`: sorted entries, brought up to
 //!   date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `held`: which of
@@ -47,6 +47,7 @@ mod held;
 mod index;
 mod journal;
 mod keeper;
+mod kept;
 mod land;
 mod list;
 mod listen;

@@ -8,17 +8,18 @@ use bytes::Bytes;
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::listing::{Collapse, Visit, versions_before};
 use forebay_store::{
-    After, Item, ListOptions, ListPage, Meta, Result, Space, VersionItem, VersionPage,
+    After, Item, ListOptions, ListPage, Meta, Result, Space, VersionId, VersionItem, VersionPage,
 };
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
 use crate::core::{Core, Namespace};
 use crate::error::{is_unreadable, malformed, no_such_namespace, unread};
-use crate::heads::{LOOKS, Seen, changing};
+use crate::heads::{LOOKS, changing};
+use crate::kept::Pages;
 use crate::names;
-use crate::record::{Entry, Kept, Known, Value};
-use crate::sys::{Errno, ReadOp};
+use crate::record::{Entry, Head, Kept, Known, Value};
+use crate::sys::{Errno, Pairs, ReadOp};
 use crate::under_way::Named;
 
 /// Entries of one look at a part of the index.
@@ -43,6 +44,39 @@ impl At {
         let current = self.known.as_ref()?.current.as_ref();
         current.filter(|meta| meta.expires.is_none_or(|at| at > now))
     }
+}
+
+/// Where amid a key's versions a list goes on.
+enum From {
+    Start,
+    /// Behind this one, which may be gone.
+    Behind(VersionId),
+    Amid(Pages),
+}
+
+impl From {
+    fn pages(&self, head: &Head) -> Pages {
+        match self {
+            From::Start => Pages::after(Vec::new()),
+            From::Behind(VersionId::NULL) => {
+                let current = head.current.as_ref().filter(|current| current.null);
+                let seq = current.map(|current| current.seq).or(head.kept_null);
+                Pages::after(seq.map(Kept::name).unwrap_or_default())
+            }
+            From::Behind(version) => Pages::after(Kept::name(version.0)),
+            From::Amid(pages) => pages.clone(),
+        }
+    }
+}
+
+/// Some of a key's versions.
+#[derive(Default)]
+struct Shown {
+    items: Vec<VersionItem>,
+    /// Whether some could not be read, and were passed over.
+    passed_over: bool,
+    /// Where the next ones are.
+    rest: Option<Pages>,
 }
 
 /// A way through all parts of an index, in order of keys.
@@ -211,67 +245,95 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// All versions, newest first; and whether some were passed over.
-    async fn versions(&self, key: &Bytes, at: &At) -> Result<(Vec<VersionItem>, bool)> {
-        let value = |meta| VersionItem::Value {
+    /// Some of a key's versions, newest first.
+    async fn versions(&self, key: &Bytes, at: &At, from: &From) -> Result<Shown> {
+        let current = at.current(self.core.now()).cloned();
+        let current = current.filter(|meta| match from {
+            From::Start => true,
+            From::Behind(version) => versions_before([meta.version], *version) == 0,
+            From::Amid(_) => false,
+        });
+        let current = current.map(|meta| VersionItem::Value {
             key: key.clone(),
             meta,
             latest: true,
+        });
+        let known = |passed_over| Shown {
+            items: current.into_iter().collect(),
+            passed_over,
+            rest: None,
         };
         // Who looks for more looks at a later moment, at which what was current may be kept.
         let has_more = |known: &Known| known.kept > 0 || known.attributes_elsewhere;
         if !at.unsure && !at.known.as_ref().is_some_and(has_more) {
-            let meta = at.current(self.core.now()).cloned();
-            return Ok((meta.map(value).into_iter().collect(), false));
+            return Ok(known(false));
         }
-        match self.look_at_versions(key).await {
-            Err(error) if is_unreadable(&error) => {
-                let meta = at.current(self.core.now()).cloned();
-                Ok((meta.map(value).into_iter().collect(), true))
-            }
-            looked => Ok((looked?, false)),
+        match self.look_at_versions(key, from).await {
+            Err(error) if is_unreadable(&error) => Ok(known(true)),
+            looked => looked,
         }
     }
 
-    async fn look_at_versions(&self, key: &Bytes) -> Result<Vec<VersionItem>> {
+    async fn look_at_versions(&self, key: &Bytes, from: &From) -> Result<Shown> {
         let named = self.named(key);
         for _ in 0..LOOKS {
             let seen = self.core.look(self.namespace, &named).await?;
-            let kept = self.core.all_kept(self.namespace, &named, &seen).await?;
-            if let Some(kept) = kept {
-                return Ok(self.items(key, &seen, kept));
+            let Some(head) = seen.head.as_deref() else {
+                return Ok(Shown::default());
+            };
+            let mut pages = from.pages(head);
+            let behind = pages.after.clone();
+            pages.more = head.kept > 0;
+            let pairs = match pages.more {
+                true => pages.next(self.core, self.namespace, &named, &seen).await?,
+                false => Some(Vec::new()),
+            };
+            if let Some(pairs) = pairs {
+                let mut shown = self.shown(key, head, &behind, &pairs);
+                shown.rest = pages.more.then_some(pages);
+                return Ok(shown);
             }
         }
         Err(changing(key))
     }
 
-    /// The versions of a key that was seen.
-    fn items(&self, key: &Bytes, seen: &Seen, kept: Vec<Kept>) -> Vec<VersionItem> {
+    /// What there is of a key's current value and these kept ones, behind a name that one of these could have.
+    fn shown(&self, key: &Bytes, head: &Head, behind: &[u8], pairs: &Pairs) -> Shown {
         let now = self.core.now();
         let value = |value: &Value, latest| VersionItem::Value {
             key: key.clone(),
             meta: value.meta(),
             latest,
         };
-        let current = seen.head.as_deref().and_then(|head| head.current(now));
-        let mut items: Vec<_> = current
-            .map(|current| value(current, true))
-            .into_iter()
-            .collect();
-        let hidden = items.is_empty();
-        let kept = kept.into_iter().filter(|kept| !kept.is_expired(now));
-        for (number, kept) in kept.enumerate() {
-            items.push(match &kept {
-                Kept::Value(older) => value(older, false),
-                Kept::Marker { modified, .. } => VersionItem::Marker {
-                    key: key.clone(),
-                    version: kept.version(),
-                    modified: *modified,
-                    latest: hidden && number == 0,
-                },
-            });
+        let current = head.current(now);
+        let first = current.filter(|current| Kept::name(current.seq)[..] > *behind);
+        let mut shown = Shown {
+            items: first
+                .map(|current| value(current, true))
+                .into_iter()
+                .collect(),
+            ..Shown::default()
+        };
+        let hides = |seq: u64| {
+            let newest = head.marker.filter(|_| current.is_none());
+            newest.is_some_and(|(newest, ..)| newest == seq)
+        };
+        for (_, record) in pairs {
+            match Kept::decode(record) {
+                Ok(kept) if kept.is_expired(now) => {}
+                Ok(Kept::Value(older)) => shown.items.push(value(&older, false)),
+                Ok(kept @ Kept::Marker { seq, modified, .. }) => {
+                    shown.items.push(VersionItem::Marker {
+                        key: key.clone(),
+                        version: kept.version(),
+                        modified,
+                        latest: hides(seq),
+                    });
+                }
+                Err(_) => shown.passed_over = true,
+            }
         }
-        items
+        shown
     }
 
     fn named(&self, key: &[u8]) -> Named {
@@ -338,43 +400,39 @@ impl Core {
         let mut walk = Walk::begin(self, namespace, &options, from).await?;
         'keys: while let Some((key, at)) = walk.peek().await? {
             let key = Bytes::from(key);
-            let (items, passed_over) = walk.versions(&key, &at).await?;
-            page.passed_over |= passed_over;
-            let passed = match options.after {
-                After::Version(from, version) if from == key => {
-                    versions_before(items.iter().map(version_of), version)
-                }
-                _ => 0,
+            let mut from = match options.after {
+                After::Version(from, version) if from == key => From::Behind(version),
+                _ => From::Start,
             };
-            for item in items.into_iter().skip(passed) {
-                match collapse.visit(&key) {
-                    Visit::Item => page.items.push(item),
-                    Visit::Prefix { prefix, seek } => {
-                        page.items
-                            .push(VersionItem::Prefix(Bytes::copy_from_slice(prefix)));
-                        match seek {
-                            Some(seek) => walk.from = seek,
-                            None => break 'keys,
+            loop {
+                let shown = walk.versions(&key, &at, &from).await?;
+                page.passed_over |= shown.passed_over;
+                for item in shown.items {
+                    match collapse.visit(&key) {
+                        Visit::Item => page.items.push(item),
+                        Visit::Prefix { prefix, seek } => {
+                            page.items
+                                .push(VersionItem::Prefix(Bytes::copy_from_slice(prefix)));
+                            match seek {
+                                Some(seek) => walk.from = seek,
+                                None => break 'keys,
+                            }
+                            continue 'keys;
                         }
-                        continue 'keys;
+                        Visit::Full => {
+                            page.more = true;
+                            break 'keys;
+                        }
+                        Visit::End => break 'keys,
                     }
-                    Visit::Full => {
-                        page.more = true;
-                        break 'keys;
-                    }
-                    Visit::End => break 'keys,
+                }
+                match shown.rest {
+                    Some(rest) => from = From::Amid(rest),
+                    None => break,
                 }
             }
             walk.pass(key.to_vec());
         }
         Ok(page)
-    }
-}
-
-fn version_of(item: &VersionItem) -> forebay_store::VersionId {
-    match item {
-        VersionItem::Value { meta, .. } => meta.version,
-        VersionItem::Marker { version, .. } => *version,
-        VersionItem::Prefix(_) => forebay_store::VersionId::NULL,
     }
 }

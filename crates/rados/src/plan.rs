@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use forebay_store::{Away, Change, Plan, Present, Space, Usage, VersionId};
 
-use crate::heads::KeptView;
+use crate::kept::KeptView;
 use crate::record::{Head, Kept, Layout, Segment, Value};
 
 /// What becomes of the data of the key's object.
@@ -30,7 +30,8 @@ pub(crate) struct Draft {
     /// Newest kept versions, newest first; enough of them to say which is the newest after this change.
     list: Vec<Kept>,
     null: Option<Kept>,
-    whole: bool,
+    /// Nothing of the others expires before.
+    unseen_expires: Option<u64>,
     space: Space,
 }
 
@@ -59,7 +60,7 @@ impl Draft {
             forgotten: Vec::new(),
             list: view.list,
             null: view.null,
-            whole: view.whole,
+            unseen_expires: view.unseen_expires,
             space,
         };
         if draft
@@ -156,15 +157,10 @@ impl Draft {
             } => Some((*seq, *null, *modified)),
             Kept::Value(_) => None,
         });
-        let expires = |kept: &Kept| match kept {
-            Kept::Value(value) => value.expires,
-            Kept::Marker { .. } => None,
-        };
         let current = self.head.current.as_ref().and_then(|value| value.expires);
-        let kept = self.list.iter().chain(&self.null).filter_map(expires).min();
-        // Of those that were not looked at, what was known still holds: nothing of theirs expires before.
-        let unseen = self.head.expires_next.filter(|_| !self.whole);
-        self.head.expires_next = [current, kept, unseen].into_iter().flatten().min();
+        let seen = self.list.iter().chain(&self.null);
+        let expires = seen.filter_map(Kept::expires).chain(current);
+        self.head.expires_next = expires.chain(self.unseen_expires).min();
         (!self.head.is_empty()).then(|| self.head.clone())
     }
 

@@ -217,11 +217,12 @@ impl Kept {
         }
     }
 
+    pub fn expires(&self) -> Option<u64> {
+        self.value().and_then(|value| value.expires)
+    }
+
     pub fn is_expired(&self, now: u64) -> bool {
-        match self {
-            Kept::Value(value) => value.is_expired(now),
-            Kept::Marker { .. } => false,
-        }
+        self.expires().is_some_and(|expires| expires <= now)
     }
 
     /// The key beside the data: the newest comes first.

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::Result;
+use forebay_store::{Result, StoreError};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::core::{Core, Namespace};
@@ -283,16 +283,20 @@ impl Core {
     /// A value under way that nobody writes any more is garbage, unless it arrived.
     async fn drop_intent(&self, namespace: &Namespace, said: &Said) -> Result<()> {
         let Intent { named, segment } = &said.intent;
-        let arrived = |looked: &HashSet<u128>| looked.contains(&segment.id);
-        let (_, mut referenced) = self.look_raw(namespace, named).await?;
-        if !arrived(&referenced) {
-            (_, referenced) = self.look_fenced(namespace, named).await?;
-        }
+        let ours = HashSet::from([segment.id]);
+        let arrived = async || {
+            let (_, referenced) = self.look_for(namespace, named, &ours).await?;
+            Ok::<_, StoreError>(!referenced.is_empty())
+        };
+        let has_arrived = arrived().await? || {
+            self.fence(namespace, named).await?;
+            arrived().await?
+        };
         let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
         // Somebody may have made it part of something else since.
         op.omap_equals(&said.name, &said.value);
         op.omap_remove([&said.name[..]]);
-        if !arrived(&referenced) {
+        if !has_arrived {
             let garbage = Garbage {
                 segment: *segment,
                 meant_for: Some(named.clone()),

@@ -12,7 +12,8 @@ use crate::audit::names_in;
 use crate::change::{Decide, Decision, Step};
 use crate::claims::staged;
 use crate::core::Core;
-use crate::heads::{CLAIM, KeptView, Seen};
+use crate::heads::{CLAIM, Seen};
+use crate::kept::KeptView;
 use crate::plan::Draft;
 use crate::support::versioned;
 use crate::sys::Errno;
@@ -138,10 +139,10 @@ fn who_makes_sure_that_nothing_comes_late_takes_no_bytes_from_the_target() {
                 }
             };
             soon(claimed, "the first part is claimed").await;
-            core.look_fenced(&namespace, &first).await.unwrap();
+            core.fence(&namespace, &first).await.unwrap();
             drop(held);
             while !over.load(Relaxed) {
-                core.look_fenced(&namespace, &first).await.unwrap();
+                core.fence(&namespace, &first).await.unwrap();
             }
         };
         tokio::join!(joining, fencing);
@@ -237,10 +238,7 @@ impl Decide for Joined<'_> {
         let mut head = old.unwrap_or_else(|| new_head(&Named::object(b"k".to_vec())));
         head.usage = self.made.usage;
         head.current.clone_from(&self.made.current);
-        let view = KeptView {
-            whole: true,
-            ..KeptView::default()
-        };
+        let view = KeptView::default();
         let draft = Draft::begin(Space::Objects, head, view, self.core.now());
         let mut step = Step::new(draft);
         step.composition = Some(NUMBER);

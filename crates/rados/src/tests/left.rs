@@ -227,8 +227,10 @@ fn what_another_hand_wrote_over_a_key_takes_no_older_version() {
         let core = store.core();
         let namespace = core.namespace(NS).unwrap();
         let seen = core.look(&namespace, &named(b"k")).await.unwrap();
-        let kept = core.all_kept(&namespace, &named(b"k"), &seen).await;
-        let kept = kept.unwrap().expect("nobody changes it");
+        let mut kept = Vec::new();
+        let each = |older| kept.push(older);
+        let all = core.each_kept(&namespace, &named(b"k"), &seen, each).await;
+        all.unwrap().expect("nobody changes it");
         let segment = kept[0].value().expect("the first value").segments()[0];
         write_as_another(core, &namespace, b"k", b"theirs").await;
         // As if the one who kept it had died before the journal was told.

@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_store::{Body, ByteRange, DeleteOptions, StoreError};
+use forebay_store::listing::versions_before;
+use forebay_store::{After, Body, ByteRange, DeleteOptions, StoreError, VersionPage, Versioning};
 
 use super::*;
+use crate::record::Kept;
 use crate::support::versioned;
 
 const NS: &str = "versions";
@@ -71,8 +73,8 @@ fn a_version_keeps_its_stripes_whatever_is_put_over_it() {
         let namespace = core.namespace(NS).unwrap();
         let named = Named::object(b"k".to_vec());
         let look = async || {
-            let (_, referenced) = core.look_raw(&namespace, &named).await.unwrap();
-            assert!(referenced.is_superset(&stripes), "{referenced:?}");
+            let looked = core.look_for(&namespace, &named, &stripes).await;
+            assert_eq!(looked.unwrap().1, stripes);
         };
         put_over_and_remove(&store, look).await;
         assert!(get(&store, key()).await == bytes(1, (5 << 20) + 1));
@@ -143,5 +145,171 @@ fn a_damaged_value_stays_damaged_as_an_older_version() {
             let sound = read(ByteRange::Inclusive(0, 999)).await.unwrap();
             assert!(sound == bytes(1, 1000));
         }
+    });
+}
+
+/// A page of versions behind another one.
+async fn page(store: &RadosStore, after: After<'_>, limit: usize) -> VersionPage {
+    let options = ListOptions {
+        namespace: NS,
+        space: Space::Objects,
+        prefix: b"",
+        delimiter: None,
+        after,
+        limit,
+    };
+    store.list_versions(options).await.unwrap()
+}
+
+fn ids(page: &VersionPage) -> Vec<VersionId> {
+    let id = |item: &VersionItem| match item {
+        VersionItem::Value { meta, .. } => meta.version,
+        VersionItem::Marker { version, .. } => *version,
+        VersionItem::Prefix(_) => panic!("no delimiter was given"),
+    };
+    page.items.iter().map(id).collect()
+}
+
+/// Puts so many versions; they come back oldest first.
+async fn put_many(store: &RadosStore, count: usize) -> Vec<VersionId> {
+    let mut versions = Vec::new();
+    for _ in 0..count {
+        put(store, key(), b"v").await;
+        versions.push(store.stat(key(), None).await.unwrap().version);
+    }
+    versions
+}
+
+#[test]
+fn a_page_of_versions_reads_what_it_shows() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        versioned(&store, NS).await;
+        let mut versions = put_many(&store, 150).await;
+        versions.reverse();
+        store.settle().await.unwrap();
+        // The oldest cannot be read.
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let (place, object) = namespace.object(Space::Objects, b"k");
+        let seen = core.look(&namespace, &Named::object(b"k".to_vec())).await;
+        let stamp = seen.unwrap().head.unwrap().stamp;
+        let oldest = Kept::name(versions[149].0);
+        let mut op = WriteOp::new(place).guard(Guard::Exists);
+        op.omap_set([(&oldest[..], &b"????"[..])]);
+        let written = core.access.write(place, &object, op, Some(stamp), 0);
+        written.await.unwrap();
+        for limit in [1, 10] {
+            let first = page(&store, After::Start, limit).await;
+            assert!(first.more && !first.passed_over);
+            assert_eq!(ids(&first), versions[..limit]);
+            let amid = page(&store, After::Version(b"k", versions[99]), limit).await;
+            assert!(amid.more && !amid.passed_over);
+            assert_eq!(ids(&amid), versions[100..100 + limit]);
+        }
+        let all = page(&store, After::Start, 1000).await;
+        assert!(!all.more && all.passed_over);
+        assert_eq!(ids(&all), versions[..149], "but the oldest");
+        // Who enters the key in the index has no need of what is kept.
+        core.find_out(&namespace, Named::object(b"k".to_vec()));
+        store.settle().await.unwrap();
+    });
+}
+
+#[test]
+fn a_page_goes_on_behind_any_version() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        versioned(&store, NS).await;
+        let mut state = 7_u32;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        put(&store, Address::object(NS, b"k\0"), b"another").await;
+        let mut known = vec![VersionId::NULL];
+        for _ in 0..60 {
+            let versioning = match random(3) {
+                0 => Versioning::Suspended,
+                _ => Versioning::Enabled,
+            };
+            let config = NamespaceConfig {
+                tenant: "acme".to_owned(),
+                versioning,
+                ..NamespaceConfig::default()
+            };
+            store.update_namespace(NS, None, config).await.unwrap();
+            let version = match random(2) {
+                0 => None,
+                _ => Some(known[random(known.len() as u32) as usize]),
+            };
+            let options = DeleteOptions {
+                version,
+                ..DeleteOptions::default()
+            };
+            match random(3) {
+                0 => drop(store.delete(key(), options).await.unwrap()),
+                _ => put(&store, key(), b"v").await,
+            }
+            let all = page(&store, After::Start, 1000).await;
+            let here = ids(&all);
+            let here = &here[..here.len() - 1];
+            known.extend(here.first());
+            known.sort();
+            known.dedup();
+            for version in &known {
+                let rest = page(&store, After::Version(b"k", *version), 1000).await;
+                let passed = versions_before(here.iter().copied(), *version);
+                // Of one that is gone the null version may be the newer one, which no id tells.
+                let is_gone = !here.contains(version);
+                let may_pass = is_gone && here.get(passed) == Some(&VersionId::NULL);
+                let passed = [passed, passed + usize::from(may_pass)];
+                let is_right = passed.iter().any(|at| rest.items == all.items[*at..]);
+                assert!(is_right, "{version:?} of {here:?}: {:?}", ids(&rest));
+            }
+        }
+    });
+}
+
+#[test]
+fn more_versions_than_are_dropped_at_once_expire() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(short_lived(&cluster), clock.clone());
+        let passing = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            ttl_ms: Some(1000),
+            versioning: Versioning::Enabled,
+            ..NamespaceConfig::default()
+        };
+        store.create_namespace(NS, passing).await.unwrap();
+        put_many(&store, 600).await;
+        clock.advance(500);
+        let stays = put_many(&store, 3).await;
+        clock.advance(600);
+        assert_eq!(versions(&store, NS).await.len(), 3);
+        store.settle().await.unwrap();
+        store.sweep().await.unwrap();
+        store.settle().await.unwrap();
+        let usage = store.usage(Scope::Namespace(NS)).unwrap();
+        assert_eq!(usage.objects, 3);
+        let mut left = versions(&store, NS).await;
+        left.reverse();
+        assert_eq!(left, stays);
+        clock.advance(1000);
+        store.sweep().await.unwrap();
+        store.settle().await.unwrap();
+        store.sweep().await.unwrap();
+        let audit = store.audit(NS).await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
     });
 }

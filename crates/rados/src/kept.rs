@@ -1,0 +1,259 @@
+//! Older versions of a key, beside its object's data. There may be any number of them: nobody has them all in memory.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use forebay_store::Result;
+
+use crate::core::{Core, Namespace};
+use crate::error::{malformed, shown, unread};
+use crate::heads::Seen;
+use crate::record::{Kept, Value};
+use crate::sys::{Errno, Pairs, ReadOp};
+use crate::under_way::Named;
+
+/// The newest are enough to decide about most changes.
+const NEWEST: u64 = 4;
+/// Of those that are looked through because some have expired, so many are had at once, and as many dropped by one change.
+const HELD: usize = 256;
+/// The first look gives so many, and the following ones more or fewer, as far as one has about so many bytes.
+const FIRST: u64 = 32;
+const MOST: u64 = 512;
+const LOOK_BYTES: usize = 1 << 20;
+
+/// What is known of a key's kept versions: the newest, and what there is to know of the others.
+#[derive(Debug, Default)]
+pub(crate) struct KeptView {
+    /// Newest first, without what has expired.
+    pub list: Vec<Kept>,
+    /// The null version, when it is not among these.
+    pub null: Option<Kept>,
+    /// What has expired and is to be dropped.
+    pub expired: Vec<Kept>,
+    /// Nothing of what is not here expires before.
+    pub unseen_expires: Option<u64>,
+}
+
+impl KeptView {
+    pub fn find(&self, seq: u64) -> Option<&Kept> {
+        let all = self.list.iter().chain(&self.null);
+        all.into_iter().find(|kept| kept.seq() == seq)
+    }
+}
+
+/// A way through a key's kept versions, newest first, some at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct Pages {
+    /// The name of the last one that was passed.
+    pub after: Vec<u8>,
+    pub more: bool,
+    next: u64,
+}
+
+impl Pages {
+    /// Those that come after this name; after none all do.
+    pub fn after(name: Vec<u8>) -> Pages {
+        Pages {
+            after: name,
+            more: true,
+            next: FIRST,
+        }
+    }
+
+    /// The next ones of a key that was seen, undecoded; `None` when the object has changed since.
+    pub async fn next(
+        &mut self,
+        core: &Core,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+    ) -> Result<Option<Pairs>> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut op = ReadOp::new(place);
+        op.assert_version(seen.version);
+        op.omap(&self.after, b"v", self.next);
+        let read = match core.access.read(place, &object, op, LOOK_BYTES).await {
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
+            Err(errno) => return Err(unread(errno, &shown(&named.key))),
+            Ok(read) => read,
+        };
+        let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
+        let bytes: usize = pairs.iter().map(|(_, value)| value.len()).sum();
+        self.next = match bytes {
+            0..=LOOK_BYTES if 2 * bytes <= LOOK_BYTES => (2 * self.next).min(MOST),
+            0..=LOOK_BYTES => self.next,
+            _ => (self.next / 2).max(1),
+        };
+        if let Some((last, _)) = pairs.last() {
+            self.after = last.to_vec();
+        }
+        self.more = more && !pairs.is_empty();
+        Ok(Some(pairs))
+    }
+}
+
+impl Core {
+    /// All kept versions of a head that was seen, newest first; `None` when the object has changed since. What is current and what is
+    /// kept change places: only of one moment they are all that there is.
+    pub async fn each_kept(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        mut each: impl FnMut(Kept),
+    ) -> Result<Option<()>> {
+        if seen.head.as_ref().is_none_or(|head| head.kept == 0) {
+            return Ok(Some(()));
+        }
+        let mut pages = Pages::after(Vec::new());
+        while pages.more {
+            let Some(pairs) = pages.next(self, namespace, named, seen).await? else {
+                return Ok(None);
+            };
+            for (_, value) in &pairs {
+                each(decode(named, value)?);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// The names of kept versions, whatever the head says.
+    pub async fn kept_names(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+    ) -> Result<Option<Vec<Bytes>>> {
+        let mut names = Vec::new();
+        let mut pages = Pages::after(Vec::new());
+        while pages.more {
+            let Some(pairs) = pages.next(self, namespace, named, seen).await? else {
+                return Ok(None);
+            };
+            names.extend(pairs.into_iter().map(|(name, _)| name));
+        }
+        Ok(Some(names))
+    }
+
+    /// Which of these stripes a key refers to that was seen; `None` when the object has changed since.
+    pub async fn referenced(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        stripes: &HashSet<u128>,
+    ) -> Result<Option<HashSet<u128>>> {
+        let mut found = HashSet::new();
+        if stripes.is_empty() {
+            return Ok(Some(found));
+        }
+        let mut look_at = |value: &Value| {
+            let ids = value.segments().iter().map(|segment| segment.id);
+            found.extend(ids.filter(|id| stripes.contains(id)));
+        };
+        let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
+        current.into_iter().for_each(&mut look_at);
+        let each = |kept: Kept| kept.value().into_iter().for_each(&mut look_at);
+        let all = self.each_kept(namespace, named, seen, each).await?;
+        Ok(all.map(|()| found))
+    }
+
+    /// What a change has to know of the kept versions of a head that was seen; `None` when the object has changed since.
+    pub async fn kept(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        also: Option<u64>,
+    ) -> Result<Option<KeptView>> {
+        let now = self.now();
+        let Some(head) = seen.head.as_ref().filter(|head| head.kept > 0) else {
+            return Ok(Some(KeptView::default()));
+        };
+        let is_due = head.expires_next.is_some_and(|at| at <= now);
+        let mut view = KeptView::default();
+        if is_due {
+            match self.find_expired(namespace, named, seen, now).await? {
+                Some(looked) => view = looked,
+                None => return Ok(None),
+            }
+        }
+        let wanted = head.kept_null.into_iter().chain(also).map(Kept::name);
+        let wanted: Vec<Vec<u8>> = wanted.collect();
+        if is_due && wanted.is_empty() {
+            return Ok(Some(view));
+        }
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut op = ReadOp::new(place);
+        op.assert_version(seen.version);
+        op.omap_keys(wanted.iter().map(Vec::as_slice));
+        if !is_due {
+            op.omap(b"", b"v", NEWEST);
+        }
+        let read = match self.access.read(place, &object, op, 0).await {
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
+            Err(errno) => return Err(unread(errno, &shown(&named.key))),
+            Ok(read) => read,
+        };
+        let mut looks = read.omap.into_iter();
+        let (wanted, _) = looks.next().unwrap_or_default();
+        if let Some((newest, more)) = looks.next() {
+            for (_, value) in &newest {
+                view.list.push(decode(named, value)?);
+            }
+            view.unseen_expires = head.expires_next.filter(|_| more);
+        }
+        for (_, value) in &wanted {
+            let kept = decode(named, value)?;
+            let is_same = |other: &Kept| other.seq() == kept.seq();
+            if view.list.iter().chain(&view.expired).any(is_same) {
+                continue;
+            }
+            // `also` may be asked for: it is found by its number all the same.
+            match (kept.is_expired(now), Some(kept.seq()) == head.kept_null) {
+                (true, _) => view.expired.push(kept),
+                (false, true) => view.null = Some(kept),
+                (false, false) => view.list.push(kept),
+            }
+        }
+        view.list.sort_by_key(|kept| std::cmp::Reverse(kept.seq()));
+        Ok(Some(view))
+    }
+
+    /// Looks through all kept versions because some have expired; no further than to as many of these as one change drops. Then the others
+    /// are still due.
+    async fn find_expired(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        now: u64,
+    ) -> Result<Option<KeptView>> {
+        let mut view = KeptView::default();
+        let mut pages = Pages::after(Vec::new());
+        while pages.more && view.expired.len() < HELD {
+            let Some(pairs) = pages.next(self, namespace, named, seen).await? else {
+                return Ok(None);
+            };
+            for (_, value) in &pairs {
+                let kept = decode(named, value)?;
+                if kept.is_expired(now) {
+                    view.expired.push(kept);
+                } else if view.list.len() < HELD {
+                    view.list.push(kept);
+                } else {
+                    let expires = view.unseen_expires.into_iter().chain(kept.expires());
+                    view.unseen_expires = expires.min();
+                }
+            }
+        }
+        if pages.more {
+            view.unseen_expires = Some(now);
+        }
+        Ok(Some(view))
+    }
+}
+
+fn decode(named: &Named, value: &[u8]) -> Result<Kept> {
+    Kept::decode(value).map_err(|_| malformed(&shown(&named.key)))
+}
