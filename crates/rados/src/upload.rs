@@ -306,11 +306,15 @@ impl RadosUpload {
         Ok(content)
     }
 
-    /// Stripes that nobody will need.
+    /// Stripes that nobody will need: as many as were written, which may be far fewer than were announced.
     fn give_up(&mut self) {
         if let Some(striping) = self.striping.take() {
-            let (namespace, segment) = (self.namespace.clone(), striping.segment);
-            self.core.task(Task::Discard(namespace, segment));
+            let written = Segment {
+                len: striping.written,
+                ..striping.segment
+            };
+            self.core
+                .task(Task::Discard(self.namespace.clone(), written));
         }
     }
 }

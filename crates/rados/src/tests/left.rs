@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use forebay_mem::BLOCK_MAX_BYTES;
+use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{ByteRange, Item, ListOptions, NamespaceConfig, Upload};
 
 use super::*;
+use crate::audit::names_in;
 use crate::change::{Decide, Decision, Step};
 use crate::core::Core;
 use crate::heads::Seen;
@@ -129,6 +131,46 @@ fn a_commit_that_nobody_waits_for_leaves_no_stripes() {
             }
         }
         is_clean(&store).await;
+    });
+}
+
+#[test]
+fn an_upload_that_is_given_up_removes_no_more_than_was_written() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let namespace = store.core().namespace(NS).unwrap();
+        // More stripes than could be removed in any time.
+        let options = StoreOptions {
+            size: Some(VALUE_BYTES_MAX),
+            ..StoreOptions::default()
+        };
+        let mut upload = store.store(at(b"k"), options).await.unwrap();
+        for piece in bytes(1, STRIPED).chunks(BLOCK_MAX_BYTES) {
+            upload.write(piece.to_vec().into()).await.unwrap();
+        }
+        let stripes = async || names_in(&namespace.stripes).await.unwrap();
+        assert!(!stripes().await.is_empty());
+        drop(upload);
+        let announced = async || {
+            let mut found = false;
+            let journal = namespace.journal.object();
+            let each = |_, _| found = true;
+            let core = store.core();
+            let read = core.keys(&namespace.index, journal, names::INTENTS, each);
+            read.await.unwrap();
+            found
+        };
+        let given_up = async {
+            while !stripes().await.is_empty() || announced().await {
+                // What is said of it no more goes with the next that is said.
+                put(&store, at(b"another"), b"v").await;
+            }
+        };
+        soon(given_up, "nothing is left of it").await;
     });
 }
 
