@@ -504,7 +504,7 @@ async fn scrub(server: &ServerArgs) -> Outcome {
             report.damaged
         ))?;
         for finding in &report.findings {
-            show::line(&format!(
+            let line = format!(
                 "  fb://{}/{}{}: {}",
                 finding.namespace,
                 finding.key,
@@ -512,7 +512,8 @@ async fn scrub(server: &ServerArgs) -> Outcome {
                     .version
                     .map_or_else(String::new, |version| format!(" (version {version})")),
                 finding.what
-            ))?;
+            );
+            show::line(&show::plain(&line))?;
         }
     }
     match report.damaged {

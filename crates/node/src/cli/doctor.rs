@@ -137,7 +137,8 @@ fn print(check: &Check, json: bool) -> Outcome {
         State::Warn => "warn",
         State::Fail => "FAIL",
     };
-    show::line(&format!("{state:<5} {:<14} {}", check.check, check.detail))
+    let detail = show::plain(&check.detail);
+    show::line(&format!("{state:<5} {:<14} {detail}", check.check))
 }
 
 /// A check that asks somebody else, who may not answer.

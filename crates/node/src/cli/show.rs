@@ -76,7 +76,9 @@ pub fn prefix(prefix: &[u8], as_json: bool) -> Outcome {
 /// Rows under a heading, columns aligned.
 pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> Outcome {
     let heading = heading.iter().map(|name| (*name).to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    let shown = |row: Vec<String>| row.iter().map(|cell| plain(cell).into_owned()).collect();
+    let rows = std::iter::once(heading).chain(rows).map(shown);
+    let rows: Vec<Vec<String>> = rows.collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {

@@ -318,6 +318,12 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
     Ok(())
 }
 
+/// Whether a shell takes a name for a word that stands for itself: it is a stranger's.
+fn is_word(name: &str) -> bool {
+    let stands_for_itself = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_+@,/%".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(stands_for_itself)
+}
+
 /// `forebay nvme connect-string`.
 pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
     let address = address(place)?;
@@ -331,6 +337,13 @@ pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
             "IPv4"
         };
         let (subsystem, port) = (&found.subnqn, at.port);
+        if let Some(odd) = [subsystem, &at.host]
+            .into_iter()
+            .find(|name| !is_word(name))
+        {
+            let refused = format_args!("{odd:?}, which {address} tells of, is no name to type");
+            return Err(Failure::new(Exit::Failed, refused));
+        }
         let tls = match found.secure_channel {
             SecureChannel::Required => " --tls",
             SecureChannel::NotRequired | SecureChannel::NotSpecified => "",
