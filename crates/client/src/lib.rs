@@ -56,7 +56,7 @@ pub use calls::PutOptions;
 pub use checksum::Crc64;
 pub use client::{Client, Config};
 pub use connect::Tls;
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{Credentials, CredentialsError, Profile};
 pub use download::Download;
 pub use endpoint::Endpoint;
 pub use error::{Error, Kind, Refusal, Result};

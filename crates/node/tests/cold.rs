@@ -2,6 +2,9 @@
 
 mod harness;
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use harness::{Place, Ran, Server, bytes};
@@ -256,4 +259,88 @@ fn what_cannot_be_is_said_at_the_start() {
     let ran = server.run(&["admin", "tier", "show", "data"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("--cold"), "{}", ran.err);
+}
+
+#[test]
+fn a_profile_that_is_named_is_there() {
+    let place = Place::new();
+    let home = place.path("home");
+    std::fs::create_dir_all(home.join(".aws")).unwrap();
+    let file = home.join(".aws/credentials");
+    let start = |variable: Option<(&str, &str)>| {
+        place.try_serve_with(&["--cold", "s3://freezer"], |command| {
+            command.env("HOME", &home).envs(variable);
+        })
+    };
+    let pair = "aws_access_key_id = A\naws_secret_access_key = B\n";
+    let half = "[default]\naws_access_key_id = A\n".to_owned();
+    for (text, variable, words) in [
+        (
+            format!("[default]\n{pair}"),
+            ("AWS_PROFILE", "none"),
+            "[none]",
+        ),
+        (
+            format!("[default]\n{pair}"),
+            ("AWS_SHARED_CREDENTIALS_FILE", "/none/credentials"),
+            "/none/credentials: ",
+        ),
+        (half, ("LANG", "C"), "[default]"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        match start(Some(variable)) {
+            Ok(_) => panic!("{variable:?}: somebody else is meant"),
+            Err(ran) => {
+                let ran = ran.expect(2);
+                assert!(ran.err.contains(words), "{ran:?}");
+                assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+            }
+        }
+    }
+    // Where nobody is named it is the machine's role.
+    std::fs::write(&file, format!("[other]\n{pair}")).unwrap();
+    assert_eq!(start(None).unwrap().terminate(), Some(0));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(start(None).unwrap().terminate(), Some(0));
+}
+
+#[test]
+fn the_token_of_a_session_goes_along() {
+    let place = Place::new();
+    let file = place.path("credentials");
+    let text = "[default]\naws_access_key_id = A\naws_secret_access_key = B\naws_session_token = of-a-day\n";
+    std::fs::write(&file, text).unwrap();
+    // A far side that refuses whatever comes.
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "s3://freezer?endpoint=http://{}&credentials={}",
+        far.local_addr().unwrap(),
+        file.display()
+    );
+    let (heads, asked) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in far.incoming() {
+            let (mut stream, mut head) = (stream.unwrap(), Vec::new());
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+                head.push(byte[0]);
+            }
+            let answer =
+                b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).unwrap();
+            // The test may have ended.
+            let _ = heads.send(String::from_utf8(head).unwrap());
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let server = place.serve(&["--cold", &url]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    put(&server, &place, "fb://data/key", &bytes(1, 100_000));
+    server.ok(&["admin", "tier", "set", "data", "--larger-than", "1KiB"]);
+    server.run(&["admin", "tier", "run", "data"]).expect(1);
+    let head = asked.recv().unwrap();
+    assert!(
+        head.contains("x-amz-security-token: of-a-day\r\n"),
+        "{head}"
+    );
 }

@@ -1,18 +1,18 @@
 //! The cold tier of a node: where it is, who tends it, and its administration.
 
 mod admin;
+mod credentials;
 mod metrics;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use forebay_bench::Size;
-use forebay_client::{Credentials, Tls};
+use forebay_client::Tls;
 use forebay_control::{ColdTier, SYSTEM_NAMESPACE, store_name};
 use forebay_mem::Pool;
-use forebay_tier::cold::{Bucket, Cold, ColdUrl, Config, Secret};
+use forebay_tier::cold::{Bucket, Cold, ColdUrl, Config};
 use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Runtime};
 
@@ -71,7 +71,7 @@ impl ColdSide {
             let least = Size(BUFFER_BYTES_MIN as u64);
             return Err(wrong(format!("at least {least} of --memory are asked for")));
         }
-        let (url, secret) = credentials(url).map_err(wrong)?;
+        let (url, secret) = credentials::find(url).map_err(wrong)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("forebay-cold")
@@ -136,47 +136,5 @@ impl Drop for ColdSide {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Who we are there: what the URL names, else the environment, else the usual file, else nobody in particular (the machine's role).
-fn credentials(url: &ColdUrl) -> Result<(ColdUrl, Option<Secret>), String> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mut url = url.clone();
-    let named = url.credentials.is_some() || url.profile.is_some();
-    if !named {
-        let pair = (
-            variable("AWS_ACCESS_KEY_ID"),
-            variable("AWS_SECRET_ACCESS_KEY"),
-        );
-        if let (Some(access_key), Some(secret_key)) = pair {
-            let secret = Secret {
-                access_key,
-                secret_key,
-                session_token: variable("AWS_SESSION_TOKEN"),
-            };
-            return Ok((url, Some(secret)));
-        }
-    }
-    let file = url.credentials.clone().or_else(|| {
-        let usual = || Some(PathBuf::from(variable("HOME")?).join(".aws/credentials"));
-        variable("AWS_SHARED_CREDENTIALS_FILE")
-            .map(PathBuf::from)
-            .or_else(usual)
-    });
-    let profile = url.profile.clone().or_else(|| variable("AWS_PROFILE"));
-    let profile = profile.as_deref().unwrap_or("default");
-    match file.map(|file| Credentials::from_file(&file, profile)) {
-        Some(Ok((found, endpoint))) => {
-            url.endpoint = url.endpoint.or(endpoint);
-            let secret = Secret {
-                access_key: found.access_key,
-                secret_key: found.secret_key,
-                session_token: None,
-            };
-            Ok((url, Some(secret)))
-        }
-        Some(Err(error)) if named => Err(error.to_string()),
-        Some(Err(_)) | None => Ok((url, None)),
     }
 }
