@@ -16,17 +16,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
+use super::places::{Place, Places};
 use super::{REST, stopped};
 
 /// The longest request body where none is of use.
 pub const WORDS_BYTES_MAX: usize = 64 << 10;
 /// The longest request body of whoever owns the server: a module in base64, and a few names.
 pub const MODULES_BYTES_MAX: usize = MODULE_BYTES_MAX / 3 * 4 + WORDS_BYTES_MAX;
-/// Connections of one server at once; more wait.
+/// Connections of one server at once. They carry a request each.
 const CONNECTIONS_MAX: u32 = 64;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take for the head of its request, and for the body.
+const ASKING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take for the answer.
+const TAKING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request, read whole.
 pub struct Asked {
@@ -89,14 +93,14 @@ pub async fn serve<L, H, F>(
     F: Future<Output = Answer> + Send + 'static,
 {
     let handle = Arc::new(handle);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    let places = Places::new(CONNECTIONS_MAX);
     loop {
         let arriving = async {
-            let permit = connections.clone().acquire_owned().await;
-            let permit = Arc::new(permit.map_err(io::Error::other)?);
-            Ok::<_, io::Error>((listener.next().await?, permit))
+            let stream = listener.next().await?;
+            let place = places.take().await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>((stream, place))
         };
-        let (stream, permit) = tokio::select! {
+        let (stream, place) = tokio::select! {
             arrived = arriving => match arrived {
                 Ok(arrived) => arrived,
                 Err(error) => {
@@ -109,48 +113,59 @@ pub async fn serve<L, H, F>(
         };
         let (handle, down) = (handle.clone(), shutdown.clone());
         tokio::spawn(async move {
+            let answered = Arc::new(Notify::new());
+            let (asked, taking) = (place.clone(), answered.clone());
             let service = service_fn(move |request| {
-                let (handle, permit) = (handle.clone(), permit.clone());
+                let (handle, place, answered) = (handle.clone(), asked.clone(), answered.clone());
                 async move {
-                    let answer = answer(request, body_bytes, &*handle, permit);
-                    Ok::<_, Infallible>(answer.await)
+                    let answer = answer(request, body_bytes, &*handle, place).await;
+                    answered.notify_one();
+                    Ok::<_, Infallible>(answer)
                 }
             });
             let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
+                .header_read_timeout(ASKING_TIMEOUT)
+                .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            let stop = stopped(down);
-            tokio::pin!(serving, stop);
-            // A connection that breaks is its client's affair.
-            let _ = tokio::select! {
-                ended = serving.as_mut() => ended,
-                () = stop => {
-                    serving.as_mut().graceful_shutdown();
-                    serving.await
-                }
+            let overdue = async {
+                taking.notified().await;
+                tokio::time::sleep(TAKING_TIMEOUT).await;
             };
+            tokio::pin!(serving);
+            // A connection that breaks is its client's affair.
+            let served = async {
+                tokio::select! {
+                    _ = serving.as_mut() => return,
+                    () = stopped(down) => serving.as_mut().graceful_shutdown(),
+                }
+                let _ = serving.await;
+            };
+            tokio::select! {
+                () = served => {}
+                () = overdue => {}
+                () = place.lost() => {}
+            }
         });
     }
     // Who comes now is not left waiting.
     drop(listener);
-    // It fails only when the semaphore is closed, which nobody does.
-    let _ = connections.acquire_many(CONNECTIONS_MAX).await;
+    places.all_free().await;
 }
 
-/// Answers a request, for which `permit` is held until it is finished.
+/// Answers a request, for which `place` is held until it is finished.
 async fn answer<H, F>(
     request: Request<Incoming>,
     body_bytes: usize,
     handle: &H,
-    permit: Arc<OwnedSemaphorePermit>,
+    place: Arc<Place>,
 ) -> Response<Full<Bytes>>
 where
     H: Fn(Asked) -> F,
     F: Future<Output = Answer> + Send + 'static,
 {
     let (head, body) = request.into_parts();
-    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, body_bytes).collect());
+    let body = tokio::time::timeout(ASKING_TIMEOUT, Limited::new(body, body_bytes).collect());
     let answer = match body.await {
         Ok(Ok(body)) => {
             let handled = handle(Asked {
@@ -158,15 +173,17 @@ where
                 path: head.uri.path().to_owned(),
                 body: body.to_bytes(),
             });
+            place.work();
+            let held = place.clone();
             // A change happens whole: it goes on when whoever asked for it goes away.
             let handled = tokio::spawn(async move {
                 let answer = handled.await;
-                drop(permit);
+                drop(held);
                 answer
             });
-            handled
-                .await
-                .unwrap_or_else(|failed| Answer::text(500, format!("{failed}\n")))
+            let handled = handled.await;
+            place.wait();
+            handled.unwrap_or_else(|failed| Answer::text(500, format!("{failed}\n")))
         }
         Ok(Err(_)) => Answer::text(413, "the body is too long or broken\n"),
         Err(_) => Answer::text(408, "the body did not come\n"),
@@ -184,6 +201,7 @@ where
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::Semaphore;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
@@ -227,5 +245,51 @@ mod tests {
         assert!(early.is_err(), "the change is not done");
         may_end.add_permits(1);
         serving.await.unwrap();
+    }
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
+    /// Serves an answer that nobody has room for.
+    fn long(arrivals: UnboundedReceiver<DuplexStream>) -> watch::Sender<bool> {
+        let (stop, stopping) = watch::channel(false);
+        let handle = |_| async { Answer::text(200, "x".repeat(1 << 20)) };
+        tokio::spawn(serve(arrivals, handle, WORDS_BYTES_MAX, stopping));
+        stop
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_or_reads_nothing_makes_way() {
+        let (arrive, arrivals) = unbounded_channel();
+        let _stop = long(arrivals);
+        let mut others = Vec::new();
+        for number in 0..2 * CONNECTIONS_MAX {
+            let (mut client, connection) = duplex(1024);
+            arrive.send(connection).unwrap();
+            if number % 2 == 0 {
+                client.write_all(&GET.repeat(3)).await.unwrap();
+            }
+            others.push(client);
+        }
+        let (mut client, connection) = duplex(1024);
+        arrive.send(connection).unwrap();
+        client.write_all(GET).await.unwrap();
+        let mut answer = [0; 12];
+        // The clock stands while anybody has something to do.
+        let read = tokio::time::timeout(Duration::from_secs(1), client.read_exact(&mut answer));
+        read.await.expect("it is answered at once").unwrap();
+        assert_eq!(answer, *b"HTTP/1.1 200");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_takes_is_given_up() {
+        let (arrive, arrivals) = unbounded_channel();
+        let _stop = long(arrivals);
+        let (mut client, connection) = duplex(1024);
+        arrive.send(connection).unwrap();
+        client.write_all(GET).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut taken = Vec::new();
+        client.read_to_end(&mut taken).await.unwrap();
+        assert!(taken.len() < 1 << 20, "{} bytes", taken.len());
     }
 }

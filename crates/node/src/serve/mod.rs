@@ -24,6 +24,7 @@ mod node;
 pub mod nvme;
 mod own_socket;
 mod owner;
+mod places;
 mod rpc;
 mod s3;
 mod shards;
