@@ -378,7 +378,7 @@ pub struct ScrubReport {
     pub elapsed_ms: u64,
     /// Values that are damaged.
     pub damaged: u64,
-    /// What is damaged, as far as it is remembered: by this scrub, and by readers since the server began.
+    /// What is damaged now, as far as it is remembered.
     pub findings: Vec<Finding>,
 }
 

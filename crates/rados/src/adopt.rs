@@ -1,17 +1,19 @@
 //! Taking over what other hands wrote before anybody asks for it: the whole pool is looked through, slowly, by one gateway at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_store::limits::check_key;
-use forebay_store::{Result, Space};
+use forebay_store::{Result, Space, StoreError};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
+use crate::audit::names_in;
 use crate::core::{Core, Namespace};
-use crate::error::{shown, unread};
+use crate::error::{is_unreadable, shown, unread};
 use crate::keeper::Task;
 use crate::names::{self, ADOPTING};
 use crate::record::Entry;
@@ -43,7 +45,61 @@ pub(crate) async fn adopt_now_and_then(core: Arc<Core>) {
     }
 }
 
+/// What came of looking through a namespace.
+#[derive(Debug, Default)]
+pub struct Adopted {
+    /// By how many values there are more.
+    pub more: usize,
+    /// What cannot be read, each in words that name it. It kept nothing else from being looked at.
+    pub unreadable: Vec<StoreError>,
+}
+
+impl Adopted {
+    fn unless_unreadable<T>(&mut self, done: Result<T>) -> Result<()> {
+        match done {
+            Err(error) if is_unreadable(&error) => {
+                tracing::warn!(%error, "it is left as it is");
+                self.unreadable.push(error);
+                Ok(())
+            }
+            done => done.map(drop),
+        }
+    }
+}
+
 impl Core {
+    /// See [`RadosStore::adopt`](crate::RadosStore::adopt).
+    pub async fn adopt_all(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<Adopted> {
+        let mut adopted = Adopted::default();
+        let mut keys = names_in(namespace.data()).await?;
+        for shard in &namespace.shards {
+            let mut listed = HashSet::new();
+            let each = |name: Bytes, value: Bytes| {
+                let there = Entry::decode(&value).is_ok_and(|entry| entry.known.is_some());
+                let key = names::entry_key(&name).filter(|_| there);
+                listed.extend(key.map(|(_, key)| key));
+            };
+            let section = [names::OBJECTS];
+            self.keys(&namespace.index, &shard.object, &section, each)
+                .await?;
+            keys.retain(|key| !listed.remove(key));
+            // What is left was removed by another hand, or is new: the object tells.
+            for key in listed.into_iter().filter(|key| !key.contains(&0)) {
+                self.find_out(namespace, Named::object(key));
+            }
+        }
+        let before = self.books.namespace(namespace.id).objects;
+        keys.retain(|key| check_key(Space::Objects, key).is_ok());
+        for key in keys {
+            let entered = self.enter_unlisted(namespace, &Named::object(key)).await;
+            adopted.unless_unreadable(entered)?;
+        }
+        adopted.unless_unreadable(self.settle(namespace).await)?;
+        let after = self.books.namespace(namespace.id).objects;
+        adopted.more = after.saturating_sub(before) as usize;
+        Ok(adopted)
+    }
+
     /// Takes over what no index has; how much. Nothing, if another gateway does it, or has done it less than `period` ago.
     async fn look_through(self: &Arc<Self>, period: Duration) -> Result<usize> {
         let mut due = Instant::now();

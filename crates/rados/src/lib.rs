@@ -77,6 +77,7 @@ mod support;
 #[cfg(test)]
 mod tests;
 
+pub use adopt::Adopted;
 pub use audit::Audit;
 pub use body::RadosBody;
 pub use config::Config;

@@ -406,7 +406,9 @@ impl Core {
             };
             loop {
                 let shown = walk.versions(&key, &at, &from).await?;
-                page.passed_over |= shown.passed_over;
+                if shown.passed_over {
+                    page.passed_over.push(key.clone());
+                }
                 for item in shown.items {
                     match collapse.visit(&key) {
                         Visit::Item => page.items.push(item),

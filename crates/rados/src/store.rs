@@ -18,6 +18,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::Access;
+use crate::adopt::Adopted;
 use crate::audit::Audit;
 use crate::body::{AHEAD, RadosBody};
 use crate::config::Config;
@@ -25,7 +26,6 @@ use crate::core::Core;
 use crate::error::{OpenError, is_unreadable, malformed, unread};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
-use crate::record::Entry;
 use crate::sys::{Cluster, Settings, WriteOp};
 use crate::under_way::Named;
 use crate::upload::{RadosUpload, WRITES};
@@ -155,41 +155,13 @@ impl RadosStore {
     }
 
     /// Takes over the objects of a namespace that other hands wrote and that are not listed yet, and forgets those that other hands
-    /// removed. Lists the pool. Returns by how many there are more.
+    /// removed. Lists the pool.
     ///
     /// # Errors
     /// As of [`Store::stat`].
-    pub async fn adopt(&self, namespace: &str) -> Result<usize> {
+    pub async fn adopt(&self, namespace: &str) -> Result<Adopted> {
         let core = self.core();
-        let namespace = core.namespace(namespace)?;
-        let mut keys = crate::audit::names_in(namespace.data()).await?;
-        for shard in &namespace.shards {
-            let mut listed = std::collections::HashSet::new();
-            let each = |name: bytes::Bytes, value: bytes::Bytes| {
-                let there = Entry::decode(&value).is_ok_and(|entry| entry.known.is_some());
-                let key = names::entry_key(&name).filter(|_| there);
-                listed.extend(key.map(|(_, key)| key));
-            };
-            let section = [names::OBJECTS];
-            core.keys(&namespace.index, &shard.object, &section, each)
-                .await?;
-            keys.retain(|key| !listed.remove(key));
-            // What is left was removed by another hand, or is new: the object tells.
-            for key in listed.into_iter().filter(|key| !key.contains(&0)) {
-                core.find_out(&namespace, Named::object(key));
-            }
-        }
-        let before = core.books.namespace(namespace.id).objects;
-        for key in keys
-            .iter()
-            .filter(|key| check_key(forebay_store::Space::Objects, key).is_ok())
-        {
-            let named = Named::object(key.clone());
-            unless_unreadable(core.enter_unlisted(&namespace, &named).await)?;
-        }
-        unless_unreadable(core.settle(&namespace).await)?;
-        let after = core.books.namespace(namespace.id).objects;
-        Ok(after.saturating_sub(before) as usize)
+        core.adopt_all(&core.namespace(namespace)?).await
     }
 
     /// Compares a namespace's objects, index and stripes. Lists the pool.
@@ -199,7 +171,11 @@ impl RadosStore {
     pub async fn audit(&self, namespace: &str) -> Result<Audit> {
         let core = self.core();
         let namespace = core.namespace(namespace)?;
-        unless_unreadable(core.settle(&namespace).await)?;
+        match core.settle(&namespace).await {
+            // Whoever looks at everything finds it.
+            Err(error) if is_unreadable(&error) => {}
+            settled => settled?,
+        }
         let flushed = core.flush_journal(&namespace).await;
         flushed.map_err(|errno| unread(errno, "the journal"))?;
         core.audit(&namespace).await
@@ -499,17 +475,6 @@ impl Store for RadosStore {
 
     fn changes(&self) -> Option<Box<dyn Watch>> {
         Some(self.core().notices.watch())
-    }
-}
-
-/// What cannot be read keeps nothing else from being looked at; whoever reads it finds it.
-fn unless_unreadable<T>(done: Result<T>) -> Result<()> {
-    match done {
-        Err(error) if is_unreadable(&error) => {
-            tracing::warn!(%error, "it is left as it is");
-            Ok(())
-        }
-        done => done.map(drop),
     }
 }
 

@@ -84,7 +84,7 @@ fn plain_objects_both_ways() {
         );
         // What nobody asked for yet is found by looking through the pool.
         rados(&cluster, &place, &["put", "unseen", &file]);
-        assert_eq!(store.adopt("plain").await.unwrap(), 1);
+        assert_eq!(store.adopt("plain").await.unwrap().more, 1);
         assert_eq!(
             names(&store, "plain", Space::Objects).await,
             ["ours", "theirs", "unseen"]
@@ -154,7 +154,7 @@ fn what_nobody_asks_for_is_taken_over() {
         let other = open(config, TestClock::default());
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(names(&other, "plain", Space::Objects).await.len(), 4);
-        assert_eq!(other.adopt("plain").await.unwrap(), 1);
+        assert_eq!(other.adopt("plain").await.unwrap().more, 1);
         let audit = other.audit("plain").await.unwrap();
         assert!(audit.is_clean() && audit.keys == 5, "{audit:?}");
     });

@@ -310,9 +310,9 @@ pub struct VersionPage {
     pub items: Vec<VersionItem>,
     /// Whether more follows; continue after the last item.
     pub more: bool,
-    /// Whether something that cannot be read was passed over: what is not here may be there all the same, so nobody may take it for
-    /// gone.
-    pub passed_over: bool,
+    /// Keys of which some versions cannot be read and were passed over, ascending: they may be there all the same, so nobody may take them
+    /// for gone.
+    pub passed_over: Vec<Bytes>,
 }
 
 impl VersionPage {

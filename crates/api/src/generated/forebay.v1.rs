@@ -1721,7 +1721,7 @@ pub struct ScrubReport {
     /// Values that are damaged.
     #[prost(uint64, tag = "4")]
     pub damaged: u64,
-    /// What is damaged, as far as it is remembered: by this scrub, and by readers since the server began.
+    /// What is damaged now, as far as it is remembered.
     #[prost(message, repeated, tag = "5")]
     pub findings: ::prost::alloc::vec::Vec<Finding>,
 }

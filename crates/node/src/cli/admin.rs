@@ -68,7 +68,7 @@ enum What {
     /// Bounds on what a tenant or namespace holds
     #[command(subcommand)]
     Quota(QuotaCommand),
-    /// Read everything and check it; fails when anything is damaged
+    /// Read everything and check it, parts of uploads included, bytes in the cold tier not; fails when anything is damaged
     #[command(after_help = "Example: forebay admin scrub --json")]
     Scrub(ServerArgs),
     /// Apply the lifecycle rules now

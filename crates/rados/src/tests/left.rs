@@ -300,8 +300,8 @@ fn a_key_that_the_index_does_not_know_is_entered() {
         let head = head_of(&store, &namespace, b"a").await;
         for key in [b"b", b"c"] {
             create_late(&store, &namespace, key, &head).await;
-            assert_eq!(store.adopt(NS).await.unwrap(), 1);
-            assert_eq!(store.adopt(NS).await.unwrap(), 0);
+            assert_eq!(store.adopt(NS).await.unwrap().more, 1);
+            assert_eq!(store.adopt(NS).await.unwrap().more, 0);
         }
         assert_eq!(keys(&store).await, [b"a", b"b", b"c"]);
         let usage = store.usage(Scope::Namespace(NS)).unwrap();

@@ -95,6 +95,12 @@ fn what_cannot_be_read_is_found_and_keeps_nothing_else() {
             put(&store, at(key), b"second").await;
         }
         damage(&store, Space::Objects, b"b").await;
+        // One of which there are old versions alone.
+        for bytes in [b"first", b"third"] {
+            put(&store, at(b"d"), bytes).await;
+        }
+        delete(&store, at(b"d"), Condition::None).await.unwrap();
+        damage(&store, Space::Objects, b"d").await;
         // Another one, which the index does not know.
         let core = store.core();
         let namespace = core.namespace(NS).unwrap();
@@ -103,14 +109,17 @@ fn what_cannot_be_read_is_found_and_keeps_nothing_else() {
         op.set_xattr(b"forebay", b"\x04\0\0\0????");
         let written = core.access.write(place, &object, op, None, 0);
         written.await.unwrap();
-        store.adopt(NS).await.unwrap();
+        let adopted = store.adopt(NS).await.unwrap();
+        let told = adopted.unreadable.iter().map(|error| error.message());
+        let told: Vec<_> = told.filter(|told| told.contains("\"unlisted\"")).collect();
+        assert_eq!(told.len(), 1, "{adopted:?}");
         let mut audit = store.audit(NS).await.unwrap();
         audit.unreadable.sort();
-        assert_eq!(audit.unreadable, ["\"b\"", "\"unlisted\""]);
+        assert_eq!(audit.unreadable, ["\"b\"", "\"d\"", "\"unlisted\""]);
         assert!(!audit.is_clean() && audit.keys == 2, "{audit:?}");
         let options = ListOptions::of(NS, Space::Objects);
         let page = store.list_versions(options).await.unwrap();
-        assert!(page.passed_over);
+        assert_eq!(page.passed_over, [&b"b"[..], b"d"]);
         let keys = page.items.iter().map(|item| match item {
             VersionItem::Value { key, .. } | VersionItem::Marker { key, .. } => &key[..],
             VersionItem::Prefix(prefix) => &prefix[..],

@@ -87,7 +87,7 @@ impl<S: Store> Mover<S> {
         Ok(Values {
             values: values.collect(),
             last,
-            passed_over: page.passed_over,
+            passed_over: !page.passed_over.is_empty(),
         })
     }
 

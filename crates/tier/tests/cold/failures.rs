@@ -377,7 +377,7 @@ impl Store for Damaged {
         let mut page = self.store.list_versions(options).await?;
         if !self.listed && !page.items.is_empty() {
             page.items.clear();
-            page.passed_over = true;
+            page.passed_over.push("key".into());
         }
         Ok(page)
     }

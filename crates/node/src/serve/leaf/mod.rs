@@ -98,8 +98,10 @@ impl Leaf {
             Leaf::Engine(store) => scrub::scrub_engine(store).await,
             Leaf::Memory(store) => scrub::read_everything(&**store).await,
             Leaf::Rados(store) => {
-                rados::tidy(store).await?;
-                scrub::read_everything(store).await
+                let passed_over = rados::tidy(store).await?;
+                let mut report = scrub::read_everything(store).await?;
+                scrub::add(&mut report, passed_over);
+                Ok(report)
             }
         }
     }

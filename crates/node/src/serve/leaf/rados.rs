@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use forebay_control::api::Finding;
 use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::{ErrorKind, Store, StoreError};
@@ -75,22 +76,32 @@ pub fn open(place: &Place, args: &CephArgs, pool: Pool, clock: UnixClock) -> Out
         .map_err(|error| Failure::new(Exit::Failed, format!("rados:{}: {error}", place.pool)))
 }
 
-/// Takes over what other hands wrote, and cleans up what is left of gateways that died.
-pub async fn tidy(store: &RadosStore) -> Result<(), StoreError> {
+/// Takes over what other hands wrote, and cleans up what is left of gateways that died. What cannot be read keeps nothing else back, and is
+/// told.
+pub async fn tidy(store: &RadosStore) -> Result<Vec<Finding>, StoreError> {
+    let mut findings = Vec::new();
     for namespace in store.namespaces() {
-        pass_over(store.adopt(&namespace.name).await)?;
+        let mut found = |error| findings.push(finding(&namespace.name, error));
+        match store.adopt(&namespace.name).await {
+            Ok(adopted) => adopted.unreadable.into_iter().for_each(found),
+            Err(error) if error.kind() == ErrorKind::Corrupt => found(error),
+            Err(error) => return Err(error),
+        }
     }
-    pass_over(store.sweep().await)
+    match store.sweep().await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => findings.push(finding("", error)),
+        swept => drop(swept?),
+    }
+    Ok(findings)
 }
 
-/// What cannot be read keeps nothing else back: who reads everything finds it.
-fn pass_over<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
-    match done {
-        Err(error) if error.kind() == ErrorKind::Corrupt => {
-            tracing::warn!(%error, "something cannot be read, and is passed over");
-            Ok(())
-        }
-        done => done.map(drop),
+/// The error names what cannot be read.
+fn finding(namespace: &str, error: StoreError) -> Finding {
+    Finding {
+        namespace: namespace.to_owned(),
+        key: String::new(),
+        version: None,
+        what: error.message().to_owned(),
     }
 }
 
