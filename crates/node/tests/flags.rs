@@ -139,8 +139,11 @@ fn what_says_no_more_than_the_default_is_in_nobodys_way() {
     server.ok(&["ls"]);
 }
 
+/// A variable of the environment, if one is set.
+type Variable<'a> = Option<(&'a str, &'a str)>;
+
 /// What `serve` says with a configuration of this text.
-fn configured(place: &Place, text: &str, flags: &[&str], variable: Option<(&str, &str)>) -> Ran {
+fn configured(place: &Place, text: &str, flags: &[&str], variable: Variable<'_>) -> Ran {
     let config = place.path("forebay.toml");
     fs::write(&config, text).unwrap();
     let named = ["--config", config.to_str().unwrap()];
@@ -161,7 +164,7 @@ fn what_a_flag_or_a_variable_goes_with_may_stand_in_the_file() {
     fs::write(place.path("LOCK"), "").unwrap();
     let device = "device = \"nvme+tcp://127.0.0.1:1/nqn.2026-01.com.example:a/1\"\n";
     let key = "NVMeTLSkey-1:00:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
-    let mixed: [(&str, &[&str], Option<(&str, &str)>, &str); 4] = [
+    let mixed: [(&str, &[&str], Variable<'_>, &str); 4] = [
         (
             "s3-tls-cert = \"/none/cert.pem\"\n",
             &["--s3-tls-key", "/none/key.pem"],
