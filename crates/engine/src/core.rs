@@ -34,7 +34,7 @@ const QUEUE_MAX: usize = 1 << 16;
 /// Names remembered of bytes that were let go: further ones are left to those who compare.
 const FORGOTTEN_MAX: usize = 1 << 16;
 
-/// Holds the directory until its last clone is dropped.
+/// Holds the directory, and the data file in it, until its last clone is dropped.
 pub(crate) type Lock = Arc<Box<dyn Send + Sync>>;
 
 pub(crate) struct Core<D: Disk> {

@@ -113,19 +113,7 @@ impl<D: Disk> Engine<D> {
         pool: Pool,
         config: Config,
     ) -> Result<Engine<D>, OpenError> {
-        let lock = disk.lock().map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock => OpenError::Locked(error),
-            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
-                OpenError::ReadOnly(error)
-            }
-            _ => OpenError::Io {
-                what: "locking the directory",
-                cause: error,
-            },
-        })?;
-        let lock = Arc::new(lock);
-        let (mut core, position) = recover::open(disk, clock, pool, config)?;
-        core.hold(&lock);
+        let (core, position, lock) = recover::open(disk, clock, pool, config)?;
         let core = Arc::new(core);
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()

@@ -12,7 +12,7 @@ use crate::Config;
 use crate::Result;
 use crate::allocator::Allocator;
 use crate::checkpoint::step_bytes;
-use crate::core::{Core, Parts};
+use crate::core::{Core, Lock, Parts};
 use crate::extent::GRANULE_BYTES;
 use crate::findings::Finding;
 use crate::group::Position;
@@ -100,13 +100,22 @@ pub(crate) fn failed(what: &'static str) -> impl FnOnce(io::Error) -> OpenError 
     }
 }
 
-/// Opens or makes a store; the directory is locked already. Tells where the journal goes on.
+/// Why something was not locked.
+fn unlocked(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    move |cause| match cause.kind() {
+        io::ErrorKind::WouldBlock => OpenError::Locked(cause),
+        _ => failed(what)(cause),
+    }
+}
+
+/// Takes a directory, and opens or makes a store in it. Tells where the journal goes on.
 pub(crate) fn open<D: Disk>(
     disk: D,
     clock: Arc<dyn Clock>,
     pool: Pool,
     config: Config,
-) -> Result<(Core<D>, Position), OpenError> {
+) -> Result<(Core<D>, Position, Lock), OpenError> {
+    let directory = disk.lock().map_err(unlocked("locking the directory"))?;
     let options = |direct| OpenOptions {
         create: true,
         read_only: false,
@@ -115,6 +124,9 @@ pub(crate) fn open<D: Disk>(
     let data = disk
         .open(DATA, options(true))
         .map_err(failed("opening the data file"))?;
+    // A process that was killed lets the directory go while its last writes are still on their way.
+    let writes = data.lock().map_err(unlocked("locking the data file"))?;
+    let lock: Lock = Arc::new(Box::new((writes, directory)));
     let index_file = disk
         .open(INDEX, options(false))
         .map_err(failed("opening the index"))?;
@@ -143,7 +155,7 @@ pub(crate) fn open<D: Disk>(
     let tables = Tables::new(index.snapshot()?, config.recent_bytes);
     let (registry, ledger) =
         namespaces(&tables).map_err(|error| unless_accepted(&config, error))?;
-    let core = Core::new(Parts {
+    let mut core = Core::new(Parts {
         config,
         clock,
         pool,
@@ -156,6 +168,7 @@ pub(crate) fn open<D: Disk>(
         registry,
         ledger: Arc::new(ledger),
     });
+    core.hold(&lock);
     if let Some(error) = index_damage {
         let what = format!(
             "{}: what is damaged is refused when it is read",
@@ -169,7 +182,7 @@ pub(crate) fn open<D: Disk>(
     core.counters
         .replayed_groups
         .store(groups, std::sync::atomic::Ordering::Relaxed);
-    Ok((core, position))
+    Ok((core, position, lock))
 }
 
 /// Opens the index, and tells what is wrong with one that is opened although it is damaged.

@@ -10,8 +10,8 @@ use forebay_io::SystemClock;
 use forebay_io::files::Directory;
 use forebay_mem::{Pool, Region};
 use forebay_store::{
-    Address, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Source, Space, Store,
-    StoreOptions, Usage,
+    Address, Body, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Source, Space,
+    Store, StoreOptions, Usage,
 };
 use support::{bytes, config, get, get_range, open, put, tenant};
 
@@ -43,6 +43,42 @@ fn list_all<'a>() -> ListOptions<'a> {
         after: forebay_store::After::Start,
         limit: 1000,
     }
+}
+
+/// What another process does with the file of values while it has it, as one that was killed does until its last write has ended.
+#[tokio::test]
+async fn a_store_waits_for_the_writes_of_a_former_process() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let engine = open(&disk, clock(), config());
+    engine
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let address = Address::object("photos", b"k");
+    let value = bytes(1, 3_000_000);
+    put(&engine, address, &value).await.unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    let former = options
+        .read(true)
+        .write(true)
+        .open(temp.path().join("data"));
+    let former = former.unwrap();
+    assert!(former.try_lock().is_err());
+    // Who reads from a store that is closed is in nobody's way.
+    let mut object = engine
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .unwrap();
+    engine.close();
+    former.try_lock().unwrap();
+    let reopened = || Engine::open(disk.clone(), clock(), Pool::new(64 << 20), config());
+    let refused = reopened().err().unwrap();
+    assert!(matches!(refused, OpenError::Locked(_)), "{refused:?}");
+    drop(former);
+    let engine = reopened().unwrap();
+    assert!(get(&engine, address).await.unwrap() == value);
+    assert!(object.body.next().await.unwrap().is_some());
 }
 
 #[tokio::test]

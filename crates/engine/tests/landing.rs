@@ -90,6 +90,10 @@ impl File for UnevenFile {
         self.file.write_together(places)
     }
 
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        self.file.lock()
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }

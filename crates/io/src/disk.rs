@@ -101,4 +101,8 @@ pub trait File: Clone + Send + Sync + 'static {
 
     /// Blocking: cuts or extends the file; new bytes read as zero.
     fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Takes the file for this process until the value is dropped; should the process end before, then until the last direct transfer
+    /// that it began has ended, where the system keeps those apart from the process. `WouldBlock` when another has it.
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
 }

@@ -3,10 +3,12 @@
 mod suite;
 
 use std::future::Future;
+use std::io::ErrorKind;
 
 use forebay_io::files::Directory;
 use forebay_io::ring;
 use forebay_io::sim::SimDisk;
+use forebay_io::{Disk, File, OpenOptions};
 use suite::block_on;
 
 /// On worker threads: the thread of the test has no ring.
@@ -76,6 +78,28 @@ macro_rules! over_all {
             fn over_a_small_ring() { super::small_ring(|disk| super::suite::$check(disk)); }
         })*
     };
+}
+
+/// A file belongs to the one who locked it, however often it is open, and not to who keeps it open for longer.
+#[test]
+fn one_lock_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Directory::open(folder.path()).unwrap();
+    let options = OpenOptions {
+        create: true,
+        read_only: false,
+        direct: true,
+    };
+    let [first, second] = [0, 1].map(|_| disk.open("data", options).unwrap());
+    let held = first.lock().unwrap();
+    let refused = second.lock().err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    drop(held);
+    drop(second.lock().unwrap());
+    let held = second.lock().unwrap();
+    let refused = first.lock().err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    drop(held);
 }
 
 over_all!(

@@ -21,7 +21,8 @@ fn open(disk: &SimDisk) -> (Arc<Core<SimDisk>>, Position) {
         reserve_bytes: 0,
         ..Config::default()
     };
-    let (core, position) = recover::open(disk.clone(), clock, Pool::new(8 << 20), config).unwrap();
+    let pool = Pool::new(8 << 20);
+    let (core, position, _) = recover::open(disk.clone(), clock, pool, config).unwrap();
     (Arc::new(core), position)
 }
 

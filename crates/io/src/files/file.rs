@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::{Errno, pwritev};
 use tokio::sync::oneshot;
 
@@ -268,6 +268,35 @@ impl File for DiskFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.buffered.file.set_len(len)
+    }
+
+    /// By the descriptor that transfers of a ring go through. Each of them keeps it open, also after the process: the system does not wait
+    /// for them where that ends.
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let handle = self.direct.as_ref().unwrap_or(&self.buffered).clone();
+        match flock(
+            handle.file.as_fd(),
+            FlockOperation::NonBlockingLockExclusive,
+        ) {
+            Ok(()) => Ok(Box::new(Locked(handle))),
+            Err(Errno::WOULDBLOCK) => Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "another process has the file, or one that ended has writes on their way to it",
+            )),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// A descriptor that has its file.
+struct Locked(Arc<Handle>);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // It may be open for longer, for reading.
+        if let Err(errno) = flock(self.0.file.as_fd(), FlockOperation::Unlock) {
+            tracing::error!(%errno, "a file stays locked");
+        }
     }
 }
 

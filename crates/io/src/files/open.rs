@@ -93,4 +93,8 @@ impl File for OpenFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         of!(self, file => file.set_len(len))
     }
+
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        of!(self, file => file.lock())
+    }
 }

@@ -10,7 +10,7 @@ use super::args::ServeArgs;
 use super::listeners::forget_ready_file;
 use crate::exit::{Exit, Failure, Outcome};
 
-/// A server that was killed holds its directory until the system has taken its memory back.
+/// A server that was killed holds its directory until the system has taken its memory back, and its data until its last writes have ended.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(50);
 

@@ -69,6 +69,10 @@ impl File for Slow {
         self.file.write_together(places)
     }
 
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        self.file.lock()
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Relaxed);
         while *self.keeps.borrow() {

@@ -13,7 +13,7 @@ use prometheus_client::registry::Unit;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::args::ServeArgs;
 use crate::serve::device::Device;
-use crate::serve::held::aside;
+use crate::serve::held::{aside, patiently};
 use crate::serve::limits::Memory;
 use crate::serve::metrics::{Family, counters, gauges};
 
@@ -35,7 +35,9 @@ pub async fn open(
         accept_damaged_index: args.accept_damaged_index,
         ..forebay_engine::Config::default()
     };
-    let opened = aside(move || Engine::open(disk, clock, pool, config)).await?;
+    let open = move || Engine::open(disk.clone(), clock.clone(), pool.clone(), config.clone());
+    let is_held = |error: &OpenError| matches!(error, OpenError::Locked(_));
+    let opened = aside(move || patiently(open, is_held)).await?;
     opened.map_err(|error| refused(args.dir.display(), &error))
 }
 
