@@ -486,12 +486,12 @@ impl<D: Disk> Store for Engine<D> {
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
         let namespace = self.core.namespace(options.namespace)?;
-        list::list(self.core.view(), &namespace, &options)
+        list::list(self.core.view(), &namespace, &options).await
     }
 
     async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
         let namespace = self.core.namespace(options.namespace)?;
-        list::list_versions(self.core.view(), &namespace, &options)
+        list::list_versions(self.core.view(), &namespace, &options).await
     }
 
     async fn create_namespace(

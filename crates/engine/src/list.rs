@@ -29,10 +29,15 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn peek(&mut self) -> Result<Option<&(Bytes, Entry)>> {
+    async fn peek(&mut self) -> Result<Option<&(Bytes, Entry)>> {
+        let mut again = false;
         while self.fetched.is_empty()
             && let Some(from) = self.from.take()
         {
+            // There may be any number of rows that are not shown.
+            if std::mem::replace(&mut again, true) {
+                tokio::task::yield_now().await;
+            }
             let scan = self
                 .view
                 .scan(self.table, &from, self.until.as_deref(), self.step)?;
@@ -48,8 +53,8 @@ impl Rows<'_> {
         Ok(self.fetched.front())
     }
 
-    fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
-        self.peek()?;
+    async fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
+        self.peek().await?;
         Ok(self.fetched.pop_front())
     }
 }
@@ -101,7 +106,7 @@ fn user_key(row_key: &Bytes) -> Bytes {
     row_key.slice(5..)
 }
 
-pub(crate) fn list(
+pub(crate) async fn list(
     view: View<'_>,
     namespace: &NamespaceInfo,
     options: &ListOptions<'_>,
@@ -111,7 +116,7 @@ pub(crate) fn list(
     let mut seek = collapse.start();
     while let Some(from) = seek.take() {
         let mut rows = current_rows(view, namespace, options, &from);
-        while let Some((row_key, entry)) = rows.next()? {
+        while let Some((row_key, entry)) = rows.next().await? {
             let key = user_key(&row_key);
             match collapse.visit(&key) {
                 Visit::Item => {
@@ -221,7 +226,7 @@ impl<'a> Versions<'a> {
     }
 
     /// From amid the entries of a key on.
-    fn amid(
+    async fn amid(
         view: View<'a>,
         namespace: &NamespaceInfo,
         options: &ListOptions<'_>,
@@ -229,11 +234,11 @@ impl<'a> Versions<'a> {
     ) -> Result<Versions<'a>> {
         let kept = keys::kept_before(namespace.id, amid.key, amid.sequence);
         let mut current = current_rows(view, namespace, options, amid.key);
-        if let Some((key, entry)) = current.peek()?
+        if let Some((key, entry)) = current.peek().await?
             && user_key(key) == amid.key
             && entry.sequence() >= amid.sequence
         {
-            current.next()?;
+            current.next().await?;
         }
         Ok(Versions {
             current,
@@ -242,9 +247,10 @@ impl<'a> Versions<'a> {
         })
     }
 
-    fn next(&mut self) -> Result<Option<Shown>> {
-        let current = self.current.peek()?.map(|(key, _)| user_key(key));
-        let kept = match self.kept.peek()? {
+    async fn next(&mut self) -> Result<Option<Shown>> {
+        let current = self.current.peek().await?;
+        let current = current.map(|(key, _)| user_key(key));
+        let kept = match self.kept.peek().await? {
             None => None,
             Some((key, _)) => {
                 let (key, _) = keys::split_kept(key).ok_or_else(|| corrupt("a key"))?;
@@ -253,9 +259,9 @@ impl<'a> Versions<'a> {
         };
         let (row, key) = match (current, kept) {
             (None, None) => return Ok(None),
-            (Some(current), Some(kept)) if kept < current => (self.kept.next()?, kept),
-            (Some(current), _) => (self.current.next()?, current),
-            (None, Some(kept)) => (self.kept.next()?, kept),
+            (Some(current), Some(kept)) if kept < current => (self.kept.next().await?, kept),
+            (Some(current), _) => (self.current.next().await?, current),
+            (None, Some(kept)) => (self.kept.next().await?, kept),
         };
         let newest = self.last.as_ref() != Some(&key);
         self.last = Some(key.clone());
@@ -263,7 +269,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-pub(crate) fn list_versions(
+pub(crate) async fn list_versions(
     view: View<'_>,
     namespace: &NamespaceInfo,
     options: &ListOptions<'_>,
@@ -280,10 +286,12 @@ pub(crate) fn list_versions(
     let mut seek = collapse.start_of_versions();
     while let Some(from) = seek.take() {
         let mut versions = match &amid {
-            Some(amid) if amid.key == from => Versions::amid(view, namespace, options, amid)?,
+            Some(amid) if amid.key == from => {
+                Versions::amid(view, namespace, options, amid).await?
+            }
             _ => Versions::new(view, namespace, options, &from),
         };
-        while let Some(Shown { key, entry, newest }) = versions.next()? {
+        while let Some(Shown { key, entry, newest }) = versions.next().await? {
             match collapse.visit(&key) {
                 Visit::Item if entry.is_marker() => page.items.push(VersionItem::Marker {
                     key,

@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -11,8 +14,8 @@ use forebay_io::Clock;
 use forebay_io::sim::{SimClock, SimDisk};
 use forebay_mem::PAGE_BYTES;
 use forebay_store::{
-    Address, Attributes, Meta, NamespaceConfig, Scope, Seal, Source, Space, Store, StoreOptions,
-    Usage,
+    Address, Attributes, DeleteOptions, ErrorKind, ListOptions, Meta, NamespaceConfig, Scope, Seal,
+    Source, Space, Store, StoreOptions, Usage,
 };
 use parking_lot::{Condvar, Mutex};
 use support::{
@@ -23,6 +26,8 @@ use support::{
 const SIZES: [usize; 4] = [900, 3000, 200_000, 3_000_000];
 /// More than one sweep takes.
 const MANY: u64 = 600;
+/// More than is looked at in one go.
+const CROWD: u64 = 5000;
 
 async fn put_until(engine: &Engine<SimDisk>, key: &str, value: &[u8], expires: u64) -> Meta {
     let address = Address::object("n", key.as_bytes());
@@ -295,6 +300,51 @@ async fn times_of_expiry_that_cannot_be_read_are_in_the_way_of_their_values_alon
         assert_eq!(series.left(), before, "{number}");
         assert_eq!(get(&series.engine, lasting).await.unwrap(), [1; 50]);
     }
+}
+
+/// A namespace in which very much is past its time, and one value is not, behind all of that.
+async fn crowded(engine: &Engine<SimDisk>, clock: &SimClock) {
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let expires = clock.unix_millis() + 1000;
+    for number in 0..CROWD {
+        put_until(engine, &format!("key/{number:06}"), b"value", expires).await;
+    }
+    put(engine, Address::object("n", b"last"), b"value")
+        .await
+        .unwrap();
+    clock.advance(Duration::from_secs(2));
+}
+
+/// Nobody else's changes wait until all of it is looked at.
+#[tokio::test]
+async fn a_namespace_is_not_deleted_while_much_of_it_is_being_dropped() {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let engine = open(&SimDisk::new(1), clock.clone(), config());
+    crowded(&engine, &clock).await;
+    let refused = engine.delete_namespace("n").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused:?}");
+    swept(&engine).await;
+    let refused = engine.delete_namespace("n").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NamespaceNotEmpty, "{refused:?}");
+    let last = Address::object("n", b"last");
+    engine.delete(last, DeleteOptions::default()).await.unwrap();
+    engine.delete_namespace("n").await.unwrap();
+}
+
+/// Nobody else waits for a list that shows nothing of it.
+#[tokio::test]
+async fn a_list_of_what_is_being_dropped_gives_others_a_turn() {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let engine = open(&SimDisk::new(2), clock.clone(), config());
+    crowded(&engine, &clock).await;
+    let options = || ListOptions::of("n", Space::Objects);
+    let mut list = pin!(engine.list(options()));
+    let mut versions = pin!(engine.list_versions(options()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(list.as_mut().poll(&mut context).is_pending());
+    assert!(versions.as_mut().poll(&mut context).is_pending());
+    assert_eq!(list.await.unwrap().items.len(), 1);
+    assert_eq!(versions.await.unwrap().items.len(), 1);
 }
 
 /// A clock at which the journal's thread stands still where it has written a group, which nobody sees yet, while it is to wait.

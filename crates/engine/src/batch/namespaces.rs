@@ -17,6 +17,9 @@ use crate::view::malformed;
 
 use super::{Decider, Settled};
 
+/// How often a namespace is looked into for something that is not past its time, while all changes wait: a millisecond or two.
+const SCANS_MAX: usize = 64;
+
 impl<D: Disk> Decider<D> {
     pub(super) fn create_namespace(
         &mut self,
@@ -89,9 +92,19 @@ impl<D: Disk> Decider<D> {
         let info = self.core.registry.read().get(name)?;
         let prefix = keys::namespace(info.id);
         let until = keys::after_prefix(&prefix);
+        let mut scans = 0;
         for table in [Table::Current, Table::Kept] {
             let mut from = prefix.to_vec();
             loop {
+                if scans == SCANS_MAX {
+                    return Err(StoreError::new(
+                        ErrorKind::Busy,
+                        format!(
+                            "what is past its time in the namespace {name:?} is still being dropped"
+                        ),
+                    ));
+                }
+                scans += 1;
                 let scan = self.view().scan(table, &from, until.as_deref(), 64)?;
                 for (_, encoded) in scan.rows {
                     let entry = Entry::adopt(encoded).map_err(malformed)?;
