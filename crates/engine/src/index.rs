@@ -165,6 +165,18 @@ impl Index {
         Ok(Some(id))
     }
 
+    /// Whether all tables are there: one that is not would be made when it is written to.
+    pub fn check_tables(&self) -> Result<()> {
+        looking(|| {
+            let transaction = self.begin_read()?;
+            let tables = Table::ALL.into_iter().map(definition);
+            for table in tables.chain([SPACE]) {
+                transaction.open_table(table).map_err(failed)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Where the journal goes on from this index.
     pub fn position(&self) -> Result<Position> {
         self.position_of(STATE_JOURNAL)?
@@ -467,7 +479,12 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
         redb::Error::Io(cause) => cause
             .downcast()
             .map_or_else(refused, Unread::into_store_error),
-        error @ redb::Error::Corrupted(_) => {
+        // All tables are there since the index was made, and as they are now.
+        error @ (redb::Error::Corrupted(_)
+        | redb::Error::TableDoesNotExist(_)
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TypeDefinitionChanged { .. }) => {
             StoreError::new(ErrorKind::Corrupt, "the index is corrupt").with_source(error)
         }
         error => StoreError::new(ErrorKind::Io, "the index failed").with_source(error),

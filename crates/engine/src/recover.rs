@@ -141,6 +141,7 @@ pub(crate) fn open<D: Disk>(
     if index.store()? != Some(geometry.store) {
         return Err(OpenError::Mismatch);
     }
+    index.check_tables()?;
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
     let Replayed {
         position,

@@ -71,9 +71,14 @@ async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
         Err(OpenError::Store(error)) => {
             let is_refused = match accepted {
                 // The library says so of what it keeps for itself; without the row of where the journal is there is nothing to open.
-                true => ["is corrupt", "is damaged", "of table state"]
-                    .iter()
-                    .any(|words| error.message().contains(words)),
+                true => [
+                    "is corrupt",
+                    "is damaged",
+                    "cannot be read",
+                    "of table state",
+                ]
+                .iter()
+                .any(|words| error.message().contains(words)),
                 false => matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io),
             };
             assert!(is_refused, "{what}: {error:?}");
@@ -147,14 +152,21 @@ async fn rot_is_found_and_never_served() {
     assert!(noticed > 0);
 }
 
-/// Bits of what the index holds: most of its file is free.
+/// Bits of what the index holds: most of its file is free. Where tables begin the library alone has a checksum for.
 #[tokio::test]
 async fn rot_of_a_full_index_is_found_and_never_served() {
     let disk = SimDisk::new(13);
     drop(filled(&disk).await);
     let index = content(&disk, "index");
-    let held = index.iter().enumerate().filter(|(_, byte)| **byte != 0);
-    let held: Vec<usize> = held.map(|(at, _)| at).collect();
+    let is_of_tables = |page: &[u8]| page.windows(13).any(|names| names == b"currentexpiry");
+    let pages = index.chunks(PAGE_BYTES).enumerate();
+    let held: Vec<usize> = pages
+        .filter(|(_, page)| !is_of_tables(page))
+        .flat_map(|(number, page)| {
+            let held = page.iter().enumerate().filter(|(_, byte)| **byte != 0);
+            held.map(move |(within, _)| number * PAGE_BYTES + within)
+        })
+        .collect();
     for (turn, at) in held.iter().step_by(held.len() / 120).enumerate() {
         let rotten = disk.crash(turn as u64);
         let bit = (turn % 8) as u8;

@@ -34,7 +34,12 @@ pub(super) struct Unread {
 
 impl Unread {
     pub fn into_store_error(self) -> StoreError {
-        StoreError::new(ErrorKind::Io, self.to_string()).with_source(self.error)
+        let kind = match self.error.kind() {
+            // What leads there is wrong.
+            io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
+            _ => ErrorKind::Io,
+        };
+        StoreError::new(kind, self.to_string()).with_source(self.error)
     }
 
     fn into_io_error(self) -> io::Error {
