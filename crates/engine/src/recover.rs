@@ -307,8 +307,8 @@ fn replay<D: Disk>(
     let ahead = index.ahead()?.map_or(0, |position| position.group);
     // What is in the index already cannot be lost.
     let lose_from = config.lose_journal_from.filter(|group| *group >= ahead);
-    let Replay { groups, next } =
-        replay::find(data, geometry, space, index.position()?, lose_from)?;
+    let from = index.position()?;
+    let Replay { groups, next } = replay::find(data, geometry, space, from, ahead, lose_from)?;
     if next.group < ahead {
         return Err(OpenError::Journal {
             what: format!(

@@ -3,7 +3,7 @@
 //! A chain ends where a group does not match. That is how a group looks that was being written when the store stopped; but also one
 //! that was on stable storage, and rotted. Later groups tell the two apart: each says which group was durable when it was written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use bytes::Bytes;
@@ -26,12 +26,23 @@ const READING: &str = "reading the journal";
 
 /// A group found in the journal.
 pub(crate) struct Group {
-    pub header: Header,
-    pub link: u32,
+    /// In bytes of file data.
+    at: u64,
+    header: Header,
+    link: u32,
+    payload: Bytes,
     pub records: Vec<Record>,
 }
 
 impl Group {
+    /// Its pages.
+    fn encode(&self) -> Vec<u8> {
+        let (header, _) = self.header.encode();
+        let mut pages = [&header[..], &self.payload].concat();
+        pages.resize(pages.len().next_multiple_of(GRANULE_BYTES), 0);
+        pages
+    }
+
     /// Where the group behind it is, in a journal that goes on from `position`.
     fn next(&self, position: Position) -> Position {
         Position {
@@ -74,7 +85,8 @@ struct Witness {
     lost: Vec<(u64, io::Error)>,
 }
 
-/// What there is to replay from `position` on; `lose_from`: [`Config::lose_journal_from`](crate::Config::lose_journal_from).
+/// What there is to replay from `position` on. Groups before number `ahead` were on stable storage when the index said so. `lose_from`:
+/// [`Config::lose_journal_from`](crate::Config::lose_journal_from).
 ///
 /// # Errors
 /// [`OpenError::Journal`] when a group is missing that was on stable storage, or may have been.
@@ -83,12 +95,23 @@ pub(crate) fn find<F: File>(
     geometry: &Geometry,
     space: &Allocator<F>,
     position: Position,
+    ahead: u64,
     lose_from: Option<u64>,
 ) -> Result<Replay, OpenError> {
-    let chain = chain(data, geometry, position)?;
+    let mut chain = chain(data, geometry, position)?;
     let witness = witness(data, geometry, position)?;
-    let missing = chain.next.group;
     let lost = damage(&chain, &witness, position);
+    let groups = &mut chain.groups;
+    let whole = groups.len();
+    let said = groups.last().map_or(0, |last| last.header.synced);
+    let synced = said.max(witness.durable).max(ahead.saturating_sub(1));
+    let unproven = cut_unproven(data, space, synced, groups)?;
+    let last = groups.last().map_or(position, |last| last.next(position));
+    // What cannot be proven comes before what is missing.
+    let (lost, missing) = match unproven {
+        Some(what) => (Some(what), last.group),
+        None => (lost, chain.next.group),
+    };
     if let Some(what) = lost {
         if lose_from != Some(missing) {
             return Err(OpenError::Journal {
@@ -105,15 +128,16 @@ pub(crate) fn find<F: File>(
                 .map_err(failed("writing over what cannot be read of the journal"))?;
         }
     }
-    let mut groups = chain.groups;
-    let said = groups.last().map_or(0, |last| last.header.synced);
-    let whole = groups.len();
-    cut_unproven(data, space, said.max(witness.durable), &mut groups)?;
+    let groups = chain.groups;
     if groups.len() < whole {
         let cut = whole - groups.len();
         tracing::warn!(cut, "extents of the last journal groups were not written");
     }
-    let last = groups.last().map_or(position, |last| last.next(position));
+    // A sync that failed may have left them seen, but not on stable storage, and the sync that follows would not bring them there.
+    for group in groups.iter().filter(|group| group.header.group > synced) {
+        data.write_all_at(group.at, &group.encode())
+            .map_err(failed("writing the last groups of the journal again"))?;
+    }
     let next = Position {
         segment: (position.segment + 3).max(witness.segment + 1),
         // No id comes twice, not even one that was lost.
@@ -217,18 +241,31 @@ fn group_at<F: File>(
     let records = Record::decode_all(&payload, header.records)
         .map_err(|_| StoreError::new(ErrorKind::Corrupt, "a journal group breaks the format"))?;
     Ok(Looked::Group(Group {
+        at,
         header,
         link,
+        payload,
         records,
     }))
 }
 
 /// Reads a part of the journal. That the medium has lost it is a finding; that there is no way to the device says nothing of the journal.
 fn read<F: File>(data: &F, at: u64, into: &mut [u8]) -> Result<Option<io::Error>, OpenError> {
-    match data.read_exact_at(at, into) {
+    match read_patiently(data, at, into) {
         Ok(()) => Ok(None),
         Err(error) if is_of_medium(&error) => Ok(Some(error)),
         Err(error) => Err(failed(READING)(error)),
+    }
+}
+
+/// Reads a part of a file, a second time where the medium does not give it: what it failed once may be there.
+pub(crate) fn read_patiently<F: File>(file: &F, at: u64, into: &mut [u8]) -> io::Result<()> {
+    match file.read_exact_at(at, into) {
+        Err(error) if is_of_medium(&error) => {
+            tracing::warn!(at, %error, "a read failed, and is tried again");
+            file.read_exact_at(at, into)
+        }
+        read => read,
     }
 }
 
@@ -279,15 +316,25 @@ fn witness<F: File>(
     Ok(witness)
 }
 
-/// Cuts groups whose extents were still on their way when the power went: of those after `synced`, which need no proof.
+/// Whether an extent is what was to be written.
+enum Proof {
+    Written,
+    Unwritten,
+    /// The device failed.
+    Unreadable(io::Error),
+}
+
+/// Cuts groups whose extents were still on their way when the power went: of those after `synced`, which need no proof. Says what is in the
+/// way where that cannot be told of one: it may have been acknowledged.
 fn cut_unproven<F: File>(
     data: &F,
     space: &Allocator<F>,
     synced: u64,
     groups: &mut Vec<Group>,
-) -> Result<(), OpenError> {
+) -> Result<Option<String>, OpenError> {
     let tail = groups.partition_point(|group| group.header.group <= synced);
-    let mut proven = HashMap::<u64, bool>::new();
+    let mut proven = HashSet::<u64>::new();
+    let mut unreadable = None;
     loop {
         // What a later group of the chain freed may have been reused since: it proves nothing, and is not needed.
         let mut live = BTreeMap::<u64, (usize, Extent)>::new();
@@ -307,45 +354,56 @@ fn cut_unproven<F: File>(
                 }
             }
         }
-        let mut first_bad = None::<usize>;
-        for (start, (at, extent)) in &live {
-            let good = match proven.get(start) {
-                Some(good) => *good,
-                None => {
-                    let good = proves(data, space, extent)?;
-                    proven.insert(*start, good);
-                    good
-                }
+        // One that was not written tells more than one that cannot be read.
+        let mut first_bad = None::<(usize, Option<String>)>;
+        for (at, extent) in live.values() {
+            let is_beyond = match &first_bad {
+                Some((first, None)) => first <= at,
+                Some((first, Some(_))) => first < at,
+                None => false,
             };
-            if !good {
-                first_bad = Some(first_bad.map_or(*at, |first| first.min(*at)));
+            if is_beyond || proven.contains(&extent.start) {
+                continue;
+            }
+            match prove(data, space, extent)? {
+                Proof::Written => drop(proven.insert(extent.start)),
+                Proof::Unwritten => first_bad = Some((*at, None)),
+                Proof::Unreadable(error) => {
+                    let group = groups[*at].header.group;
+                    let offset = space.offset(extent.start);
+                    let what = format!(
+                        "the extent at byte {offset} of file data cannot be read ({error}), and group {group} of the journal, which wrote it, \
+                         may have been acknowledged"
+                    );
+                    first_bad = Some((*at, Some(what)));
+                }
             }
         }
-        match first_bad {
-            None => return Ok(()),
-            Some(at) => groups.truncate(at),
-        }
+        let Some((at, what)) = first_bad else {
+            return Ok(unreadable);
+        };
+        groups.truncate(at);
+        unreadable = what.or(unreadable);
         // Extents that a cut group had freed are live again, under the same starts.
         proven.clear();
     }
 }
 
-/// Whether an extent is what was to be written. Then it is written again: a sync that failed may have left it seen, but not on stable
-/// storage, and the sync that follows would not bring it there.
-fn proves<F: File>(data: &F, space: &Allocator<F>, extent: &Extent) -> Result<bool, OpenError> {
+/// Proves that an extent was written, and writes it again: a sync that failed may have left it seen, but not on stable storage, and the
+/// sync that follows would not bring it there.
+fn prove<F: File>(data: &F, space: &Allocator<F>, extent: &Extent) -> Result<Proof, OpenError> {
     let offset = space.offset(extent.start);
     let mut bytes = vec![0; extent.run().granules as usize * GRANULE_BYTES];
-    match data.read_exact_at(offset, &mut bytes) {
+    match read_patiently(data, offset, &mut bytes) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-        // As power that failed amid its writing leaves it.
-        Err(error) if is_of_medium(&error) => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Proof::Unwritten),
+        Err(error) if is_of_medium(&error) => return Ok(Proof::Unreadable(error)),
         Err(error) => return Err(failed("reading the extents of the journal")(error)),
     }
     if extent.check(0, &bytes[..extent.bytes as usize]).is_err() {
-        return Ok(false);
+        return Ok(Proof::Unwritten);
     }
     data.write_all_at(offset, &bytes)
         .map_err(failed("writing the extents of the journal again"))?;
-    Ok(true)
+    Ok(Proof::Written)
 }

@@ -130,7 +130,7 @@ impl World {
             match try_open(&self.disk) {
                 Ok(engine) => engine.close(),
                 Err(OpenError::Io { .. } | OpenError::Journal { .. }) => {}
-                Err(OpenError::Store(error)) => {
+                Err(OpenError::Store(error) | OpenError::Index(error)) => {
                     assert!(is_of_the_disk(error.kind()), "{error:?}");
                 }
                 Err(error) => panic!("{error:?}"),

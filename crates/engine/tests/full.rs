@@ -9,11 +9,12 @@ use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{
-    Address, Attributes, DeleteOptions, ErrorKind, NamespaceConfig, Scope, Store, VersionId,
-    Versioning,
+    Address, Attributes, DeleteOptions, ErrorKind, NamespaceConfig, Scope, Seal, Store,
+    StoreOptions, VersionId, Versioning,
 };
 use support::{
-    bytes, check_space, config, get, get_version, groups, length, places_of_map, put, tenant,
+    bytes, check_space, config, get, get_version, groups, length, places_of_map, put, put_with,
+    tenant,
 };
 
 const RESERVE_BYTES: u64 = 8 << 20;
@@ -301,4 +302,61 @@ async fn a_map_of_space_that_is_damaged_half_way_is_made_anew() {
             assert!(value == large(number as u64), "{at}: {key}");
         }
     }
+}
+
+/// A sync that failed leaves the last group seen, but not on the medium. Then the index takes the journal in several transactions, and
+/// power goes between two of them.
+#[tokio::test]
+async fn a_group_that_a_failed_sync_left_is_kept_before_the_index_has_half_of_it() {
+    const COUNT: u64 = 8;
+    let mut half = 0;
+    for at in (0..).step_by(2) {
+        let disk = SimDisk::new(at);
+        let engine = try_open(&disk, config()).unwrap();
+        engine.create_namespace("n", tenant("t")).await.unwrap();
+        let put_wide = async |number: u64| {
+            let wide = Attributes::builder().set("wide", vec![b'w'; 100_000]);
+            let seal = Seal {
+                attributes: wide.build().unwrap(),
+                ..Seal::default()
+            };
+            let key = format!("small{number:06}");
+            let address = Address::object("n", key.as_bytes());
+            let options = StoreOptions::default();
+            put_with(&engine, address, &small(number), options, seal).await
+        };
+        for number in 0..COUNT {
+            put_wide(number).await.unwrap();
+        }
+        disk.set_faults(Faults {
+            sync_error: 1.0,
+            ..Faults::default()
+        });
+        let unknown = put_wide(COUNT).await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::OutcomeUnknown);
+        engine.close();
+        drop(engine);
+        let taken: u64 = ["data", "index"]
+            .map(|name| length(&disk, name))
+            .iter()
+            .sum();
+        disk.set_capacity(Some(taken + (2 << 20)));
+        disk.set_faults(Faults {
+            power_off_at: Some(disk.operations().total() + at),
+            ..Faults::default()
+        });
+        if try_open(&disk, config()).is_ok() {
+            break;
+        }
+        for crash in 0..4 {
+            let found = disk.crash(crash);
+            let engine = try_open(&found, config()).unwrap_or_else(|error| {
+                panic!("{at}, {crash}: {error:?}");
+            });
+            check(&engine, "small", 0..COUNT).await;
+            check_space(&engine).await;
+        }
+        half += 1;
+    }
+    assert!(half > 10, "{half}");
 }

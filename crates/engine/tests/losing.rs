@@ -166,7 +166,7 @@ async fn a_sector_behind_the_last_group_that_cannot_be_read() {
     drop(engine);
 }
 
-/// What power leaves that fails amid the writing of a value: the group that was to have it has not happened.
+/// The last value was acknowledged, as nothing in the journal tells; nor would it if power had failed amid its writing.
 #[tokio::test]
 async fn a_sector_of_the_last_value_that_cannot_be_read() {
     let Story {
@@ -182,8 +182,43 @@ async fn a_sector_of_the_last_value_that_cannot_be_read() {
     let data = support::content(&damaged, "data");
     let at = data.windows(64).position(|part| part == &last[..64]);
     damaged.spoil("data", at.unwrap() as u64).unwrap();
-    let opened = try_open(&damaged, None).unwrap();
+    let group = missing(&damaged);
+    assert_eq!(missing(&damaged), group, "the refusal changed nothing");
+    for other in [group - 1, group + 1] {
+        let opened = try_open(&damaged, Some(other));
+        assert!(matches!(opened, Err(OpenError::Journal { .. })));
+    }
+    let opened = try_open(&damaged, Some(group)).unwrap();
     check(&opened, before, "the last value").await;
+    drop(opened);
+    let opened = try_open(&damaged, None).unwrap();
+    check(&opened, before, "the last value, opened again").await;
+    drop(engine);
+}
+
+/// Two values cannot be read of which the second took the place of the first: what is lost begins with the first.
+#[tokio::test]
+async fn sectors_of_two_last_values_that_cannot_be_read() {
+    let Story {
+        disk,
+        engine,
+        states,
+    } = story(11).await;
+    let (_, before) = states.last_key_value().unwrap();
+    let values = [bytes(1000, 300_000), bytes(1001, 300_000)];
+    for value in &values {
+        let address = Address::object("n", b"new");
+        put(&engine, address, value).await.unwrap();
+    }
+    let damaged = disk.crash(1);
+    let data = support::content(&damaged, "data");
+    for value in values {
+        let at = data.windows(64).position(|part| part == &value[..64]);
+        damaged.spoil("data", at.unwrap() as u64).unwrap();
+    }
+    let group = missing(&damaged);
+    let opened = try_open(&damaged, Some(group)).unwrap();
+    check(&opened, before, "the last two values").await;
     drop(engine);
 }
 

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use forebay_engine::{Config, Engine, OpenError};
-use forebay_io::sim::{SimClock, SimDisk};
+use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{Address, ErrorKind, Result, Store};
 use support::{bytes, check_space, config, content, get, places_of_map, put, tenant};
@@ -138,4 +138,38 @@ async fn a_sector_of_the_map_of_space_is_made_anew() {
         large_are_right(&engine).await;
         check_space(&engine).await;
     }
+}
+
+/// It may well pass: what one read did not give is looked for again, or the store does not open.
+#[tokio::test]
+async fn one_read_that_fails_when_a_store_is_opened_loses_nothing() {
+    let disk = SimDisk::new(3);
+    filled(&disk).await;
+    let engine = try_open(&disk, config()).unwrap();
+    let last = bytes(9, LARGE_BYTES);
+    for key in [b"first", b"later"] {
+        put(&engine, Address::object("n", key), &last)
+            .await
+            .unwrap();
+    }
+    let (mut opened, mut at) = (0, 0);
+    loop {
+        let disk = disk.crash(1);
+        disk.set_faults(Faults {
+            error_at: Some(at),
+            ..Faults::default()
+        });
+        let engine = try_open(&disk, checking(0));
+        if disk.operations().total() <= at {
+            break;
+        }
+        if let Ok(engine) = engine {
+            let value = get(&engine, Address::object("n", b"later")).await;
+            assert!(value.unwrap() == last, "{at}");
+            opened += 1;
+        }
+        at += 1;
+    }
+    assert!(opened > 10, "{opened} of {at}");
+    drop(engine);
 }
