@@ -18,6 +18,7 @@ use crate::live::Counting;
 use crate::retrieve::Retrieved;
 use crate::share::{Held, Share};
 use crate::status::Failure;
+use crate::turn::Turn;
 
 /// Elements of one request worked on at once.
 const ELEMENTS_AT_ONCE: usize = 16;
@@ -29,6 +30,7 @@ pub(crate) struct Context<'a, S, L> {
     pub(crate) link: &'a L,
     pub(crate) share: &'a Arc<Share>,
     pub(crate) counting: &'a Counting,
+    pub(crate) turn: Turn,
 }
 
 /// A namespace that is the session's tenant's, as it was when the request came.
@@ -185,6 +187,7 @@ where
 {
     let work = &work;
     let results = elements.map(|element| async move {
+        context.turn.wait().await;
         context.recheck(own)?;
         work(element).await
     });

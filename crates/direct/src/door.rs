@@ -13,6 +13,7 @@ use crate::live::{Counting, Live, LiveLink};
 use crate::metrics::Metrics;
 use crate::serve;
 use crate::share::Shares;
+use crate::turn::Turn;
 
 /// How long what was answered may take to arrive when no more is served.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -85,6 +86,7 @@ impl<S: Store> Door<S> {
             link,
             share: &share,
             counting: &counting,
+            turn: Turn::default(),
         };
         let reason = serve::serve(&context, self.requests_per_link, shutdown).await;
         if reason == CloseReason::Done {

@@ -4,6 +4,7 @@
 //! - `serve`: the loop of one link. Requests run side by side in `slots` that are used again and again: a request costs no task
 //!   and, when its value is at hand, no allocation.
 //! - `retrieve`, `store`, `keys`, `list`: what the operations do. `status`: what every failure is called on the wire.
+//! - `turn`: how much one link moves before the others of its thread.
 //! - `share`: what one tenant's links may keep from everybody else while its clients take their time.
 //!
 //! The messages are [`forebay_proto::direct`]; `docs/direct.md` is their specification.
@@ -34,6 +35,7 @@ mod serve;
 mod share;
 mod status;
 mod store;
+mod turn;
 
 pub use door::{Config, Door};
 pub use live::LiveLink;

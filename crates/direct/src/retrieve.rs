@@ -15,6 +15,7 @@ use futures_util::future::join;
 use crate::call::{Context, Own};
 use crate::share::{self, Held};
 use crate::status::Failure;
+use crate::turn::Turn;
 
 /// What was placed, or what rides in the reply.
 pub(crate) struct Retrieved {
@@ -157,7 +158,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             }
             Some(target) => {
                 let object = self.open(own, version, &element, window.len).await?;
-                Box::pin(copy_out(object, &element, &target)).await
+                Box::pin(copy_out(&self.turn, object, &element, &target)).await
             }
             None => Box::pin(self.carry_out(own, version, &element, &window)).await,
         }?;
@@ -200,12 +201,15 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             .retrieve_into(address, version, range, target)
             .await
         {
-            Ok((meta, range)) => Ok(Retrieved {
-                meta,
-                range,
-                part_crc64nvme: None,
-                inline: None,
-            }),
+            Ok((meta, range)) => {
+                self.turn.moved(range.end - range.start);
+                Ok(Retrieved {
+                    meta,
+                    range,
+                    part_crc64nvme: None,
+                    inline: None,
+                })
+            }
             // One word of the store for several mistakes; this one deserves its own.
             Err(error) if error.kind() == ErrorKind::Invalid => {
                 let meta = self.meta(own, element.key, version).await?;
@@ -311,6 +315,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
 
 /// This process copies the bytes, because their checksum is wanted and must be that of what the store gave.
 async fn copy_out<B: Body>(
+    turn: &Turn,
     object: Object<B>,
     element: &Retrieve<'_>,
     target: &RegionSlice,
@@ -329,6 +334,8 @@ async fn copy_out<B: Body>(
         }
         count_copy(CopySite::RetrieveInto, buf.len());
         placed += buf.len();
+        turn.moved(buf.len() as u64);
+        turn.wait().await;
     }
     Ok(Retrieved {
         meta,

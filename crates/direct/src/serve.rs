@@ -7,6 +7,7 @@ use std::task::Poll;
 use forebay_fabric::{CloseReason, ErrorKind, Link, Result};
 use forebay_io::Slots;
 use forebay_store::Store;
+use tokio::task::yield_now;
 
 use crate::call::{Buffers, Context, serve as serve_request};
 
@@ -27,6 +28,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
     let mut ended: Option<CloseReason> = None;
     poll_fn(|cx| {
         let mut failed = None;
+        context.turn.begin();
         requests.poll_woken(cx, |_, (buffers, sent): (Buffers, Result<()>)| {
             failed = failed.take().or(sent.err());
             free.push(buffers);
@@ -42,8 +44,9 @@ pub(crate) async fn serve<S: Store, L: Link>(
                 context.link.pauses();
                 break;
             }
-            if taken == TURN {
-                cx.waker().wake_by_ref();
+            if taken == TURN || context.turn.is_over() {
+                // Behind all that is ready by now, what arrived meanwhile among it.
+                let _ = pin!(yield_now()).poll(cx);
                 break;
             }
             if receiving.is_none() {

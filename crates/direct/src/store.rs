@@ -105,6 +105,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
     ) -> Result<Option<Held>, Failure> {
         if let Some(source) = self.mapped(window, Access::Read) {
             upload.read_from(source).await?;
+            self.turn.moved(window.len);
             return Ok(None);
         }
         let held = self

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
@@ -17,6 +17,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_io::{Disk, File, Hold};
 use forebay_mem::{Buf, CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use forebay_store::{ErrorKind, Placing, Result, StoreError};
+use tokio::task::yield_now;
 
 use crate::body::{Label, Memory, Segment, in_memory, mismatch, read};
 use crate::cache::Piece;
@@ -25,6 +26,8 @@ use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
 
 /// Shorter pieces are read by way of the cache: the next reader finds them there.
 const DIRECT_BYTES_MIN: usize = BLOCK_BYTES;
+/// Segments in memory are placed without a wait: after so many others of the thread get their turn.
+const TURN: usize = 4;
 /// Pieces remembered as read straight from the device once.
 const SEEN: usize = 4096;
 
@@ -90,6 +93,7 @@ pub(crate) async fn land<D: Disk>(
     let mut landing: Vec<Landing> = Vec::with_capacity(depth);
     let mut failed = None;
     poll_fn(|context| {
+        let mut landed = 0;
         loop {
             while landing.len() < depth
                 && let Some(segment) = segments.pop_front()
@@ -101,9 +105,10 @@ pub(crate) async fn land<D: Disk>(
             while let Some(future) = landing.get_mut(at) {
                 match future.as_mut().poll(context) {
                     Poll::Pending => at += 1,
-                    Poll::Ready(landed) => {
+                    Poll::Ready(done) => {
+                        landed += 1;
                         drop(landing.swap_remove(at));
-                        if let Err(error) = landed {
+                        if let Err(error) = done {
                             // What is under way ends first: whoever is told of the error may use the memory again.
                             segments.clear();
                             failed.get_or_insert(error);
@@ -113,6 +118,10 @@ pub(crate) async fn land<D: Disk>(
             }
             match (landing.is_empty(), segments.is_empty()) {
                 (true, true) => return Poll::Ready(failed.take().map_or(Ok(()), Err)),
+                (_, false) if landed >= TURN => {
+                    let _ = pin!(yield_now()).poll(context);
+                    return Poll::Pending;
+                }
                 (_, false) if landing.len() < before => {}
                 _ => return Poll::Pending,
             }

@@ -3,14 +3,16 @@
 mod support;
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Waker};
 
 use forebay_io::SystemClock;
 use forebay_io::sim::SimDisk;
 use forebay_io::{Disk, File, Hold, OpenOptions};
 use forebay_mem::{Buf, BufMut, Region, RegionSlice};
-use forebay_store::{Address, ByteRange, ErrorKind, Store};
+use forebay_store::{Address, Body, ByteRange, ErrorKind, Store};
 use support::{bytes, config, open, put, tenant};
 
 type SimFile = <SimDisk as Disk>::File;
@@ -140,6 +142,31 @@ async fn an_error_waits_for_what_is_under_way() {
     assert_eq!(disk.under_way.load(SeqCst), 0);
     let placed = engine.retrieve_into(address, None, ByteRange::Full, target.clone());
     placed.await.unwrap();
+    let mut found = vec![0; size];
+    assert!(target.read(0, &mut found) && found == bytes(1, size));
+}
+
+#[tokio::test]
+async fn what_is_in_memory_leaves_others_their_turn() {
+    let mut config = config();
+    config.cache_bytes = 64 << 20;
+    let engine = open(&SimDisk::new(1), Arc::new(SystemClock::default()), config);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let address = Address::object("n", b"k");
+    let size = 32 << 20;
+    put(&engine, address, &bytes(1, size)).await.unwrap();
+    let found = engine.retrieve(address, None, ByteRange::Full).await;
+    let mut body = found.unwrap().body;
+    while body.next().await.unwrap().is_some() {}
+    let target = Region::anonymous(size).unwrap().slice(0..size).unwrap();
+    let mut placing = pin!(engine.retrieve_into(address, None, ByteRange::Full, target.clone()));
+    let mut turns = 1;
+    let mut context = Context::from_waker(Waker::noop());
+    while placing.as_mut().poll(&mut context).is_pending() {
+        turns += 1;
+        tokio::task::yield_now().await;
+    }
+    assert!(turns >= 4, "{turns}");
     let mut found = vec![0; size];
     assert!(target.read(0, &mut found) && found == bytes(1, size));
 }

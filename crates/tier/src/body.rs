@@ -17,6 +17,9 @@ use crate::piece::{Piece, bytes_of};
 /// So much is checked at a time: what was just summed is still in the processor's cache when it is sent.
 const STEP_BYTES: usize = 128 << 10;
 
+/// What is in memory waits for nothing: when so much was placed, others of the thread get their turn.
+const TURN_BYTES: usize = 4 << 20;
+
 /// The bytes of a value in a [`Tier`](crate::Tier).
 pub struct TierBody<S: Store> {
     repr: Repr<S>,
@@ -158,6 +161,9 @@ impl<S: Store> Kept<S> {
                 .await?;
             at += want.len();
             self.parts.pop_front();
+            if at / TURN_BYTES > (at - want.len()) / TURN_BYTES {
+                tokio::task::yield_now().await;
+            }
         }
         Ok(())
     }

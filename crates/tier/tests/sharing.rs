@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -14,6 +15,7 @@ use forebay_store::{
     StoreOptions, Upload,
 };
 use forebay_tier::{Pin, Tier, Trust};
+use futures_util::poll;
 use support::{Below, NS, Probe};
 use tokio::sync::Semaphore;
 
@@ -202,6 +204,25 @@ async fn a_hit_is_the_memory_that_came_in() {
     let mut placed = vec![0; MIB];
     assert!(target.read(0, &mut placed) && placed == [7; MIB]);
     assert_eq!(probe.retrieves(), 0);
+}
+
+#[tokio::test]
+async fn what_is_in_memory_leaves_others_their_turn() {
+    let value = support::bytes(1, 32 << 20);
+    let (tier, _) = made(&Probe::default(), |config| config.memory_bytes = 256 << 20).await;
+    support::put(&tier, "k", &value).await;
+    let address = Address::object(NS, b"k");
+    let region = Region::anonymous(value.len()).expect("memory");
+    let target = region.slice(0..value.len()).expect("inside");
+    let mut placing = pin!(tier.retrieve_into(address, None, ByteRange::Full, target.clone()));
+    let mut turns = 1;
+    while poll!(placing.as_mut()).is_pending() {
+        turns += 1;
+        tokio::task::yield_now().await;
+    }
+    assert!(turns >= 4, "{turns}");
+    let mut placed = vec![0; value.len()];
+    assert!(target.read(0, &mut placed) && placed == value);
 }
 
 #[tokio::test]

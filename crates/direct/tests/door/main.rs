@@ -10,3 +10,4 @@ mod pipe;
 mod shares;
 mod support;
 mod transfers;
+mod turns;
