@@ -372,8 +372,23 @@ fn what_is_published_and_exported_keeps_its_number() {
     let create = |name, nvme| ["admin", "namespace", "create", name, "--nvme", nvme];
     let three = server.json(&create("three", "auto"));
     assert_eq!(three[0]["nsid"], 1);
-    // The export keeps its number.
-    server.run(&create("four", "nsid=3")).expect(1);
+    // The export keeps its number until it is forgotten.
+    let taken = server.run(&create("four", "nsid=3")).expect(1);
+    assert!(taken.err.contains("the export \"disk\""), "{taken:?}");
+    drop(server);
+    let server = place.serve(&["--export", "disk=none"]);
+    server.ok(&create("four", "nsid=3"));
+}
+
+#[test]
+fn memory_keeps_its_number_and_is_another_disk_after_a_restart() {
+    let place = Place::new();
+    let [first, again] = [(); 2].map(|()| {
+        let server = place.serve(&["--export", "scratch=memory:1MiB"]);
+        json(&["list", &server.doors["nvme"]]).remove(0)
+    });
+    assert_eq!(first["nsid"], again["nsid"]);
+    assert_ne!(first["uuid"], again["uuid"]);
 }
 
 #[test]

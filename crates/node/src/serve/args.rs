@@ -210,8 +210,8 @@ pub struct ServeArgs {
     /// Publish a namespace to NVMe hosts as keys and values; made when missing; may be repeated
     #[arg(long, value_name = "NAME[=NSID]")]
     pub nvme_namespace: Vec<Publish>,
-    /// Export a file or device, or SIZE bytes of memory, to NVMe hosts as blocks; may be repeated
-    #[arg(long, value_name = "NAME=PATH|memory:SIZE[:NSID]")]
+    /// Export a file or device, or SIZE bytes of memory, to NVMe hosts as blocks; or nothing, which frees NAME's number; may be repeated
+    #[arg(long, value_name = "NAME=PATH|memory:SIZE[:NSID]|none")]
     pub export: Vec<Export>,
     /// Let any NVMe host in and show it all that is published; else those that `admin host add` knows, and on loopback DIR's owner
     #[arg(long)]
@@ -234,7 +234,7 @@ pub struct ServeArgs {
     /// Threads that serve connections [default: one a core, at most 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,
-    /// Bound on buffer memory, at least 8MiB, mapped as it is needed [default: an eighth of the machine's, at most 1GiB]
+    /// Bound on buffer memory, at least 8MiB, mapped as it is needed [default: an eighth of the machine's or its control group's, at most 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<Size>,
     /// Part of the buffer memory that may keep values read before; 0 keeps none [default: half]

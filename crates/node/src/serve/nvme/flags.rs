@@ -12,6 +12,8 @@ use crate::exit::{Exit, Failure, Outcome};
 
 /// Before a length: memory instead of a path.
 const MEMORY: &str = "memory:";
+/// Instead of a path: nothing.
+const NONE: &str = "none";
 
 /// A namespace that is published as keys and values: `NAME` or `NAME=NSID`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +24,13 @@ pub struct Publish {
     pub nsid: Option<u32>,
 }
 
-/// What is exported as blocks: `NAME=PATH`, `NAME=memory:SIZE`, either with `:NSID` behind.
+/// What is exported as blocks: `NAME=PATH`, `NAME=memory:SIZE`, either with `:NSID` behind; or `NAME=none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     /// By which it keeps its namespace identifier and its UUID.
     pub name: String,
-    /// What holds the blocks.
-    pub place: Place,
+    /// What holds the blocks; nothing does where the name is to be forgotten.
+    pub place: Option<Place>,
     /// Its namespace identifier; the one that it had, or any.
     pub nsid: Option<u32>,
 }
@@ -116,9 +118,12 @@ impl FromStr for Export {
         let place = match path.strip_prefix(MEMORY) {
             Some(size) => match size.parse::<Size>()? {
                 Size(0) => return Err("memory of no bytes".to_owned()),
-                Size(bytes) => Place::Memory(bytes),
+                Size(bytes) => Some(Place::Memory(bytes)),
             },
-            None => Place::Path(PathBuf::from(path)),
+            None if path == NONE && nsid.is_some() => {
+                return Err("what is forgotten has no namespace identifier".to_owned());
+            }
+            None => (path != NONE).then(|| Place::Path(PathBuf::from(path))),
         };
         Ok(Export {
             name: name.to_owned(),
@@ -157,15 +162,17 @@ mod tests {
     fn exports() {
         let parse = |text: &str| {
             let export = text.parse::<Export>();
-            export.map(|e| (e.name, e.place.to_string(), e.nsid))
+            export.map(|e| (e.name, e.place.map(|place| place.to_string()), e.nsid))
         };
-        let is = |name: &str, path: &str, nsid| Ok((name.to_owned(), path.to_owned(), nsid));
+        let is = |name: &str, path: &str, nsid| Ok((name.to_owned(), Some(path.to_owned()), nsid));
         assert_eq!(parse("disk=/dev/sdb"), is("disk", "/dev/sdb", None));
         assert_eq!(parse("disk=/dev/sdb:3"), is("disk", "/dev/sdb", Some(3)));
         assert_eq!(parse("d=/a:b=c"), is("d", "/a:b=c", None));
         assert_eq!(parse("d=/a:b:12"), is("d", "/a:b", Some(12)));
         assert_eq!(parse("d=memory:4096"), is("d", "memory:4KiB", None));
         assert_eq!(parse("d=memory:1GiB:2"), is("d", "memory:1GiB", Some(2)));
+        assert_eq!(parse("d=./none"), is("d", "./none", None));
+        assert_eq!(parse("d=none"), Ok(("d".to_owned(), None, None)));
         for wrong in [
             "",
             "disk",
@@ -178,6 +185,7 @@ mod tests {
             "disk=memory:x",
             "disk=memory:1GiB:0",
             "disk=/x:99999999999",
+            "disk=none:2",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

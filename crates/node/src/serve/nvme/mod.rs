@@ -1,19 +1,21 @@
 //! The NVMe doors of this node: what they show to whom, over TCP and to clients of this host by vfio-user.
 
+mod exports;
 pub mod flags;
 mod follow;
 pub mod metrics;
 mod peer;
+#[cfg(test)]
+mod tests;
 mod vfio_user;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use forebay_control::api::{NamespaceChange, NewNamespace};
-use forebay_control::{Admin, Identities, Kind, Published, ROOT_TENANT, What};
-use forebay_io::files::{Directory, OpenFile};
-use forebay_io::{Disk, OpenOptions, SystemClock};
+use forebay_control::{Admin, Identities, Published, What};
+use forebay_io::SystemClock;
+use forebay_io::files::OpenFile;
 use forebay_mem::Pool;
 use forebay_nvme::target::{self, Backing, Host, Target, TargetConfig};
 use forebay_nvme::tcp;
@@ -27,14 +29,12 @@ use super::args::ServeArgs;
 use super::listeners::Listeners;
 use super::owner::Owner;
 use super::shards::{Serve, Shards};
-use super::{absolute, stopped};
+use super::stopped;
 use crate::exit::{Exit, Failure, Outcome};
-use flags::{Export, NvmeTls, Place};
+use exports::Exported;
+use flags::NvmeTls;
 
 pub use vfio_user::path as device_path;
-
-/// Blocks of exports: what every host can use.
-const LBA_SHIFT: u8 = 9;
 
 /// What the doors have in common.
 pub struct Nvme<S: Store> {
@@ -45,13 +45,6 @@ pub struct Nvme<S: Store> {
     devices: AtomicUsize,
     identities: Arc<Identities<S>>,
     store: Arc<S>,
-}
-
-/// A file or device that is open.
-struct Exported {
-    export: Export,
-    file: OpenFile,
-    read_only: bool,
 }
 
 impl<S: Store> Nvme<S> {
@@ -71,32 +64,10 @@ impl<S: Store> Nvme<S> {
                 "--nvme-value: hosts move a value with one command, at most 128MiB",
             ));
         };
-        let mut exports = Vec::new();
-        for export in &args.export {
-            let exported = open_export(export, &args.dir)?;
-            let published = identities.publish_block(&export.name, export.nsid).await;
-            published.map_err(|error| flag("export", &export.name, error))?;
-            exports.push(exported);
-        }
+        let exports = exports::open(&args.export, &args.dir, &identities).await?;
         for wanted in &args.nvme_namespace {
-            let nsid = Some(Some(wanted.nsid.unwrap_or(0)));
-            let config = NamespaceChange {
-                nsid,
-                ..NamespaceChange::default()
-            };
             let name = &wanted.namespace;
-            let published = match admin.namespace(name) {
-                Ok(_) => admin.change_namespace(name, config).await,
-                Err(error) if error.kind == Kind::NotFound => {
-                    let new = NewNamespace {
-                        name: name.clone(),
-                        tenant: ROOT_TENANT.to_owned(),
-                        config,
-                    };
-                    admin.create_namespace(new).await
-                }
-                Err(error) => Err(error),
-            };
+            let published = admin.publish_namespace(name, wanted.nsid).await;
             published.map_err(|error| flag("nvme-namespace", name, error))?;
         }
         let uuid = identities.subsystem_uuid().await?;
@@ -208,78 +179,23 @@ fn admitted(host: &forebay_control::Host) -> Host {
 
 /// As the doors show what has a number; nothing for an export that is not open now.
 fn shown_as(published: &Published, exports: &[Exported]) -> Option<target::Published<OpenFile>> {
-    let backing = match &published.what {
-        What::KeyValue { namespace, id } => Backing::KeyValue {
-            namespace: namespace.clone(),
-            id: Some(*id),
-        },
+    let kept = u128::from_str_radix(&published.uuid, 16).ok()?;
+    let kept = kept.to_be_bytes();
+    let (uuid, backing) = match &published.what {
+        What::KeyValue { namespace, id } => {
+            let namespace = namespace.clone();
+            let id = Some(*id);
+            (kept, Backing::KeyValue { namespace, id })
+        }
         What::Block { name } => {
-            let exported = exports.iter().find(|one| one.export.name == *name)?;
-            Backing::Block {
-                file: exported.file.clone(),
-                lba_shift: LBA_SHIFT,
-                read_only: exported.read_only,
-                tenant: Some(ROOT_TENANT.to_owned()),
-            }
+            let exported = exports.iter().find(|one| one.name == *name)?;
+            (exported.uuid(kept), exported.backing())
         }
     };
-    let uuid = u128::from_str_radix(&published.uuid, 16).ok()?;
     Some(target::Published {
         nsid: published.nsid,
-        uuid: uuid.to_be_bytes(),
+        uuid,
         backing,
-    })
-}
-
-/// Opens what is exported: for writing when that is allowed.
-fn open_export(export: &Export, dir: &Path) -> Outcome<Exported> {
-    let shown = &export.place;
-    let failed = |error| Failure::io(format_args!("--export {shown}"))(error);
-    let path = match &export.place {
-        Place::Path(path) => absolute(path),
-        Place::Memory(bytes) => {
-            return Ok(Exported {
-                export: export.clone(),
-                file: OpenFile::in_memory(*bytes).map_err(failed)?,
-                read_only: false,
-            });
-        }
-    };
-    let real = std::fs::canonicalize(&path).map_err(failed)?;
-    if real.starts_with(std::fs::canonicalize(dir).map_err(failed)?) {
-        return Err(Failure::new(
-            Exit::Usage,
-            format_args!("--export {shown}: the data directory's own files are not for export"),
-        ));
-    }
-    let (Some(folder), Some(name)) = (real.parent(), real.file_name().and_then(|n| n.to_str()))
-    else {
-        return Err(Failure::new(
-            Exit::Usage,
-            format_args!("--export {shown}: not a file or device"),
-        ));
-    };
-    let disk = Directory::open(folder).map_err(failed)?;
-    let open = |read_only| {
-        let options = OpenOptions {
-            create: false,
-            read_only,
-            direct: true,
-        };
-        disk.open(name, options)
-    };
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    let (file, read_only) = match open(false) {
-        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
-            (open(true).map_err(failed)?, true)
-        }
-        opened => (opened.map_err(failed)?, false),
-    };
-    tracing::info!(name = export.name, path = %real.display(), read_only, "exported");
-    Ok(Exported {
-        export: export.clone(),
-        file,
-        read_only,
     })
 }
 
@@ -293,34 +209,4 @@ fn hyphenated(uuid: &str) -> String {
         text.push(digit);
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_is_written_as_people_do() {
-        assert_eq!(
-            hyphenated("0123456789abcdef0123456789abcdef"),
-            "01234567-89ab-cdef-0123-456789abcdef"
-        );
-    }
-
-    #[test]
-    fn files_of_the_data_directory_are_not_exported() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path().join("data");
-        std::fs::create_dir(&dir).unwrap();
-        for (path, fine) in [("disk", true), ("data/data", false)] {
-            let path = folder.path().join(path);
-            std::fs::write(&path, [0; 4096]).unwrap();
-            let export = Export {
-                name: "x".to_owned(),
-                place: Place::Path(path),
-                nsid: None,
-            };
-            assert_eq!(open_export(&export, &dir).is_ok(), fine);
-        }
-    }
 }
