@@ -11,6 +11,7 @@ use wasmi::{
 use wasmi_core::{LimiterError, TableError};
 
 use crate::Limits;
+use crate::dialect;
 use crate::ending::{Bound, Ending};
 use crate::host::{Host, MODULE, imports};
 use crate::runtime::{
@@ -90,9 +91,8 @@ impl Runtime for Interpreter {
 
     fn compile(&self, _: &ModuleDigest, wasm: &[u8]) -> Result<Arc<dyn Program>, Ending> {
         // All of it before any is translated: what is not valid may panic there before it is found.
-        let module = Module::validate(&self.engine, wasm)
-            .and_then(|()| Module::new(&self.engine, wasm))
-            .map_err(|error| Ending::no_module(&error))?;
+        dialect::check(wasm)?;
+        let module = Module::new(&self.engine, wasm).map_err(|error| Ending::no_module(&error))?;
         Ok(Arc::new(Interpreted {
             module,
             linker: self.linker.clone(),

@@ -28,6 +28,7 @@
 mod allowed;
 mod brief;
 mod bulk;
+mod dialect;
 mod ending;
 mod exchange;
 mod executor;

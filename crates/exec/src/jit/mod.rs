@@ -16,6 +16,7 @@ use wasmtime::{
 use self::kept::Kept;
 use self::ticker::Ticker;
 use crate::Limits;
+use crate::dialect;
 use crate::ending::Ending;
 use crate::host::{Host, MODULE, imports};
 use crate::runtime::{
@@ -120,6 +121,7 @@ impl Runtime for Jit {
     }
 
     fn compile(&self, digest: &ModuleDigest, wasm: &[u8]) -> Result<Arc<dyn Program>, Ending> {
+        dialect::check(wasm)?;
         let module = Module::new(&self.engine, wasm).map_err(no_program)?;
         if let Some(kept) = &self.kept {
             kept.save(digest, &module, wasm.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use forebay_exec::Limits;
+use forebay_exec::{Limits, check};
 use forebay_io::Clock;
 use forebay_store::{
     Address, DeleteOptions, ErrorKind, Execute, Input, Module, ModuleDigest, Store,
@@ -435,6 +435,34 @@ async fn another_tenants_objects_are_not_there() {
         .execute(Execute::inline("bob", unknown, &inputs, b"", 100))
         .await;
     assert_kind(&error.unwrap_err(), ErrorKind::Denied);
+}
+
+#[tokio::test]
+async fn what_refers_to_the_hosts_objects_is_no_module() {
+    let world = World::new().await;
+    for more in [
+        "(func (param externref))",
+        "(func (local externref))",
+        "(func (drop (ref.null extern)))",
+        "(table 1 externref)",
+        "(global externref (ref.null extern))",
+    ] {
+        let text = own("", more);
+        let words = "that is no module: there is no externref here";
+        let refused = check(&Limits::default(), &wat::parse_str(&text).unwrap());
+        assert_eq!(refused.unwrap_err().to_string(), words, "{more}");
+        let error = world.failure(&text).await;
+        assert_kind(&error, ErrorKind::ProgramFailed);
+        assert_eq!(error.message(), words, "{more}");
+    }
+    // References to its own functions are something else.
+    let more = "(table $t 2 funcref) (elem declare func $f)
+        (func $f (param funcref) (result i32) (ref.is_null (local.get 0)))";
+    let body = "(table.set $t (i32.const 1) (ref.func $f))
+        (if (call $f (table.get $t (i32.const 1))) (then unreachable))";
+    let text = own(body, more);
+    check(&Limits::default(), &wat::parse_str(&text).unwrap()).unwrap();
+    assert!(world.output(&text, &[], b"").await.is_empty());
 }
 
 #[tokio::test]
