@@ -11,6 +11,7 @@ use crate::Limits;
 use crate::allowed::{AllowList, Allowed};
 use crate::brief::Places;
 use crate::ending::Ending;
+use crate::inputs::window_bytes;
 use crate::metrics::Metrics;
 use crate::programs::Programs;
 use crate::room::Rooms;
@@ -35,6 +36,7 @@ pub struct Executor {
     pub(crate) places: Places,
     pub(crate) programs: Arc<Programs>,
     pub(crate) pool: Pool,
+    pub(crate) window_bytes: usize,
     pub(crate) rooms: Arc<Rooms>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
@@ -69,6 +71,7 @@ impl Executor {
         Ok(Arc::new(Executor {
             workers: Workers::start(&limits)?,
             places: Places::new(limits.here()),
+            window_bytes: window_bytes(pool.usage().limit, limits.threads),
             rooms: Rooms::new(limits.waiting_output_bytes),
             runtime,
             limits,

@@ -67,7 +67,7 @@ pub(crate) fn run(program: &dyn Program, function: &str) -> Result<(), Ending> {
     let limits = limits();
     let host = Host {
         exchange,
-        inputs: Inputs::new(inputs),
+        inputs: Inputs::new(inputs, 1 << 20),
         output: Output::new(
             Way::Inline { capacity: CAPACITY },
             pool.clone(),

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 
-use forebay_mem::{Buf, CopySite, count_copy};
+use forebay_mem::{Buf, CopySite, RegionId, count_copy};
 
 use crate::ending::Ending;
 use crate::exchange::Exchange;
 
-/// Bytes of inputs that stay at hand after they were read.
+/// Memory of inputs that stays at hand after they were read, in bytes.
 const WINDOW_BYTES: usize = 8 << 20;
 /// Pieces likewise: looking for one among them is quick.
 const WINDOW_PIECES: usize = 64;
+/// Those of all threads together have no more than this part of all memory: others wait for it, and so do these functions themselves.
+const WINDOWS_PART: usize = 4;
 
 /// An input, as far as the function's thread knows it.
 #[derive(Debug, Default)]
@@ -25,20 +27,47 @@ pub(crate) struct Input {
 /// Pieces that were read, newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    pieces: VecDeque<(usize, u64, Buf)>,
-    bytes: usize,
+    pieces: VecDeque<Piece>,
+    /// Memory that they keep, and how much of it they may, in bytes.
+    held: usize,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    input: usize,
+    offset: u64,
+    buf: Buf,
+    /// Memory that goes with it.
+    held: usize,
 }
 
 impl Window {
+    fn new(most: usize) -> Window {
+        Window {
+            most,
+            ..Window::default()
+        }
+    }
+
     pub fn put(&mut self, input: usize, offset: u64, buf: Buf) {
-        self.bytes += buf.len();
-        self.pieces.push_back((input, offset, buf));
-        while self.pieces.len() > WINDOW_PIECES
-            || (self.bytes > WINDOW_BYTES && self.pieces.len() > 1)
+        // A part keeps all of its block, which goes with the last of its parts.
+        if let Some(before) = self.pieces.back_mut()
+            && block(&before.buf).is_some_and(|same| Some(same) == block(&buf))
         {
-            if let Some((_, _, old)) = self.pieces.pop_front() {
-                self.bytes -= old.len();
-            }
+            self.held -= std::mem::take(&mut before.held);
+        }
+        let held = buf.held_bytes();
+        self.held += held;
+        self.pieces.push_back(Piece {
+            input,
+            offset,
+            buf,
+            held,
+        });
+        while self.pieces.len() > WINDOW_PIECES || (self.held > self.most && self.pieces.len() > 1)
+        {
+            self.held -= self.pieces.pop_front().map_or(0, |old| old.held);
         }
     }
 
@@ -48,15 +77,28 @@ impl Window {
 
     fn find(&self, input: usize, offset: u64) -> Option<Buf> {
         let mut newest_first = self.pieces.iter().rev();
-        let (_, start, buf) = newest_first.find(|(of, start, buf)| {
-            *of == input && *start <= offset && offset - start < buf.len() as u64
+        let piece = newest_first.find(|piece| {
+            let at = offset.checked_sub(piece.offset);
+            piece.input == input && at.is_some_and(|at| at < piece.buf.len() as u64)
         })?;
-        Some(buf.slice((offset - start) as usize..buf.len()))
+        let at = (offset - piece.offset) as usize;
+        Some(piece.buf.slice(at..piece.buf.len()))
     }
 }
 
+/// Which block of which region it lies in.
+fn block(buf: &Buf) -> Option<(RegionId, usize)> {
+    let (region, at) = buf.place()?;
+    Some((region, at / buf.held_bytes()))
+}
+
+/// What functions of so many threads keep at hand of inputs, each, where there is so much memory for payload.
+pub(crate) fn window_bytes(pool_bytes: usize, threads: usize) -> usize {
+    WINDOW_BYTES.min(pool_bytes / WINDOWS_PART / threads.max(1))
+}
+
 /// The inputs of a call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inputs {
     all: Vec<Input>,
     pub window: Window,
@@ -65,16 +107,18 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    pub fn new(all: Vec<Input>) -> Inputs {
+    /// These, of which so many bytes stay at hand.
+    pub fn new(all: Vec<Input>, window_bytes: usize) -> Inputs {
         Inputs {
             all,
-            ..Inputs::default()
+            window: Window::new(window_bytes),
+            read: 0,
         }
     }
 
     /// The same, none of it read.
     pub fn again(self) -> Inputs {
-        Inputs::new(self.all)
+        Inputs::new(self.all, self.window.most)
     }
 
     /// Whether all bytes are at hand.
@@ -144,5 +188,46 @@ impl Inputs {
         count_copy(CopySite::Execute, done);
         self.read += done as u64;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+
+    use super::*;
+
+    const STEP: usize = 128 << 10;
+
+    /// Puts parts of blocks into a window, so many of each; how much of the pool is kept then, and how many parts are at hand.
+    fn keep(blocks: usize, parts: usize) -> (usize, usize) {
+        let pool = Pool::new(128 << 20);
+        let mut window = Window::new(WINDOW_BYTES);
+        let mut offset = 0;
+        for _ in 0..blocks {
+            let mut buf = pool.try_take(BLOCK_MAX_BYTES).unwrap();
+            buf.set_len(BLOCK_MAX_BYTES);
+            let block = buf.freeze();
+            for part in 0..parts {
+                window.put(0, offset, block.slice(part * STEP..(part + 1) * STEP));
+                offset += STEP as u64;
+            }
+        }
+        let offsets = (0..offset).step_by(STEP);
+        let at_hand = offsets.filter(|offset| window.holds(0, *offset)).count();
+        (pool.usage().in_use, at_hand)
+    }
+
+    #[test]
+    fn what_is_at_hand_keeps_no_more_blocks_than_it_may() {
+        assert_eq!(keep(100, 1), (WINDOW_BYTES, 8));
+        // Parts of one block count once.
+        assert_eq!(keep(20, 8), (WINDOW_BYTES, 64));
+    }
+
+    #[test]
+    fn many_threads_keep_less_each() {
+        assert_eq!(window_bytes(1 << 30, 4), WINDOW_BYTES);
+        assert_eq!(window_bytes(64 << 20, 16), 1 << 20);
     }
 }

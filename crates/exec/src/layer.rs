@@ -136,7 +136,7 @@ impl<S: Store> Exec<S> {
         let (program, (mut opened, known), way, upload) = opened?;
         let host = Host {
             exchange: Exchange::here(patience.clone()),
-            inputs: Inputs::new(known),
+            inputs: Inputs::new(known, executor.window_bytes),
             output: Output::new(
                 way,
                 executor.pool.clone(),
