@@ -392,18 +392,8 @@ impl Core {
                 break;
             }
         }
-        for shard in &namespace.shards {
-            for section in [names::OBJECTS, b's'] {
-                let mut held = false;
-                let each = |_, value: Bytes| {
-                    held |= Entry::decode(&value).map_or(true, |entry| entry.known.is_some());
-                };
-                self.keys(&namespace.index, &shard.object, &[section], each)
-                    .await?;
-                if held {
-                    return Err(not_empty(&namespace.info().name));
-                }
-            }
+        if self.has_keys(namespace).await? {
+            return Err(not_empty(&namespace.info().name));
         }
         // Uploads under way find out when they commit; until then somebody has to know of their stripes.
         self.remember_orphans(namespace, &intents, &garbage).await?;
@@ -419,6 +409,32 @@ impl Core {
             Err(Errno(libc::ERANGE | libc::EOVERFLOW)) => Ok(false),
             Err(errno) => Err(unwritten(errno, "the journal")),
         }
+    }
+
+    /// Whether the index of a namespace says that there are keys.
+    async fn has_keys(&self, namespace: &Namespace) -> Result<bool> {
+        let mut has_keys = false;
+        for shard in &namespace.shards {
+            for section in [names::OBJECTS, b's'] {
+                let each = |_, value: Bytes| {
+                    has_keys |= Entry::decode(&value).map_or(true, |entry| entry.known.is_some());
+                };
+                self.keys(&namespace.index, &shard.object, &[section], each)
+                    .await?;
+            }
+        }
+        Ok(has_keys)
+    }
+
+    /// Ends the deletion of a namespace that has no journal any more, which is made before its name is entered: who deleted it
+    /// has died. One that has keys has lost its journal in another way.
+    pub(crate) async fn end_deletion(&self, namespace: &Namespace) -> Result<()> {
+        if self.has_keys(namespace).await? {
+            let name = &namespace.info().name;
+            tracing::warn!(name, "the namespace has keys, and its journal is lost");
+            return Ok(());
+        }
+        self.unregister(namespace).await
     }
 
     /// Changes the object that names all namespaces and gateways.

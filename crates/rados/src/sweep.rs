@@ -49,8 +49,11 @@ impl Core {
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
         for (name, namespace) in &self.snapshot().namespaces {
-            let named = parts.done(name, self.under_way(namespace).await);
-            gateways.extend(named.unwrap_or_default());
+            match parts.done(name, self.under_way(namespace).await) {
+                Some(Some(named)) => gateways.extend(named),
+                Some(None) => drop(parts.done(name, self.end_deletion(namespace).await)),
+                None => {}
+            }
         }
         let orphans = parts.done("orphans", self.orphaned(orphans).await);
         let orphans = orphans.unwrap_or_default();
@@ -80,17 +83,19 @@ impl Core {
         Ok(swept)
     }
 
-    /// Gateways that have something under way in a namespace, as its journal says.
-    async fn under_way(&self, namespace: &Namespace) -> Result<BTreeSet<u64>> {
+    /// Gateways that have something under way in a namespace, as its journal says; `None` when it has none any more.
+    async fn under_way(&self, namespace: &Namespace) -> Result<Option<BTreeSet<u64>>> {
         let mut gateways = BTreeSet::new();
         let journal = namespace.journal.object();
         for section in [INTENTS, PENDING] {
             let each = |name: Bytes, _| {
                 gateways.extend(names::numbered(&name).map(names::gateway_of));
             };
-            self.keys(&namespace.index, journal, section, each).await?;
+            if !self.keys(&namespace.index, journal, section, each).await? {
+                return Ok(None);
+            }
         }
-        Ok(gateways)
+        Ok(Some(gateways))
     }
 
     /// Whether something is left of this gateway that would have to be swept.
@@ -101,7 +106,8 @@ impl Core {
             if waits || !namespace.journal.is_idle() {
                 return Ok(true);
             }
-            if self.under_way(namespace).await?.contains(&self.gateway) {
+            let under_way = self.under_way(namespace).await?.unwrap_or_default();
+            if under_way.contains(&self.gateway) {
                 return Ok(true);
             }
         }

@@ -402,3 +402,40 @@ fn a_gone_key_that_was_busy_when_its_gateway_left_is_found() {
         two.close().await;
     });
 }
+
+#[test]
+fn a_namespace_whose_deletion_was_cut_short_is_deleted() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "deleted").await;
+        space(&one, "damaged").await;
+        put(&one, Address::object("damaged", b"k"), b"v").await;
+        one.settle().await.unwrap();
+        let core = one.core();
+        let close = async |name: &str| {
+            let namespace = core.namespace(name).unwrap();
+            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+            op.remove();
+            let journal = namespace.journal.object();
+            let closed = core.access.write(&namespace.index, journal, op, None, 0);
+            closed.await.unwrap();
+        };
+        // Who deleted it died when it had decided that; the other one's journal is lost, which says nothing of the kind.
+        close("deleted").await;
+        close("damaged").await;
+        let namespace = two.core().namespace("deleted").unwrap();
+        two.sweep().await.unwrap();
+        for store in [&one, &two] {
+            assert!(store.namespace("deleted").is_err());
+            assert!(store.namespace("damaged").is_ok());
+        }
+        let left = names_in(&namespace.index).await.unwrap();
+        assert!(left.is_empty(), "{left:?}");
+        space(&two, "deleted").await;
+        put(&one, Address::object("deleted", b"k"), b"v").await;
+    });
+}
