@@ -1,7 +1,8 @@
-//! What hosts are shown by servers over one store.
+//! What hosts are shown by servers over one store, and when it goes away.
 
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use clap::{Args, FromArgMatches};
 use forebay_control::Node;
@@ -9,14 +10,17 @@ use forebay_control::api::{LifecycleReport, ScrubReport, Server};
 use forebay_fabric::Sessions;
 use forebay_fabric::sessions::Limits;
 use forebay_nvme::target::Viewer;
-use forebay_store::{MemoryStore, Notice, Watch};
+use forebay_store::{
+    Address, DeleteOptions, Deleted, ErrorKind, MemoryStore, Notice, Result, StoreError, Watch,
+};
 
 use super::*;
 
-/// A store that others have, too.
+/// A store that others have, too, and that fails to delete so many times.
 #[derive(Clone)]
 struct Shared {
     store: MemoryStore,
+    failures: Arc<AtomicUsize>,
 }
 
 struct Silence;
@@ -32,12 +36,20 @@ impl Store for Shared {
     type Upload = <MemoryStore as Store>::Upload;
     type Body = <MemoryStore as Store>::Body;
 
+    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        let left = |failures: usize| failures.checked_sub(1);
+        match self.failures.fetch_update(Relaxed, Relaxed, left) {
+            Ok(_) => Err(StoreError::new(ErrorKind::Io, "not now")),
+            Err(_) => self.store.delete(address, options).await,
+        }
+    }
+
     fn changes(&self) -> Option<Box<dyn Watch>> {
         Some(Box::new(Silence))
     }
 
     forebay_store::pass_on! {
-        store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, delete, away, let_go, take_back, forgotten, settle,
+        store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, away, let_go, take_back, forgotten, settle,
         execute, list, list_versions, create_namespace, delete_namespace, update_namespace, namespace, namespaces, usage,
         set_tenant_quota, tenant_quota
     }
@@ -71,6 +83,7 @@ impl Node for Nobody {
 fn shared() -> Shared {
     Shared {
         store: MemoryStore::new(Pool::new(4 << 20), || 1),
+        failures: Arc::default(),
     }
 }
 
@@ -152,4 +165,18 @@ async fn the_number_of_an_export_is_free_when_it_is_forgotten() {
     assert_eq!(shown(&server).len(), 1);
     let names = server.identities.published();
     assert_eq!(names[0].what.to_string(), "the export \"n\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_namespace_loses_its_number_although_the_store_failed_once() {
+    let store = shared();
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&store, dir.path(), &["--nvme-namespace", "data=3"]).await;
+    store.failures.store(1, Relaxed);
+    store.delete_namespace("data").await.unwrap();
+    let minute = std::time::Duration::from_secs(60);
+    let followed = tokio::time::timeout(minute, server.follow()).await;
+    assert!(followed.is_err(), "it ends never");
+    assert_eq!(store.failures.load(Relaxed), 0);
+    assert!(server.identities.published().is_empty());
 }
