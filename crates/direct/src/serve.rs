@@ -14,6 +14,9 @@ use crate::call::{Buffers, Context, serve as serve_request};
 /// Messages taken before other links of the thread get their turn.
 const TURN: usize = 128;
 
+/// Requests for which an idle link keeps messages' memory: each has up to 32 KiB.
+const KEPT_IDLE: usize = 16;
+
 /// Serves requests until the link gives no more; returns why, with nothing of the link in progress.
 pub(crate) async fn serve<S: Store, L: Link>(
     context: &Context<'_, S, L>,
@@ -69,6 +72,9 @@ pub(crate) async fn serve<S: Store, L: Link>(
                 Ok(None) => ended = Some(CloseReason::Done),
                 Err(error) => ended = Some(reason(error)),
             }
+        }
+        if requests.busy() == 0 {
+            free.truncate(KEPT_IDLE);
         }
         match &ended {
             Some(reason) if requests.busy() == 0 => Poll::Ready(reason.clone()),
