@@ -8,6 +8,7 @@ mod walk;
 
 use std::error::Error;
 use std::io;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -17,7 +18,7 @@ use forebay_store::{ErrorKind, Result, StoreError};
 use parking_lot::RwLock;
 use redb::{
     Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    WriteTransaction,
+    TableHandle, WriteTransaction,
 };
 
 use crate::codec::crc32c;
@@ -169,11 +170,16 @@ impl Index {
     pub fn check_tables(&self) -> Result<()> {
         looking(|| {
             let transaction = self.begin_read()?;
-            let tables = Table::ALL.into_iter().map(definition);
-            for table in tables.chain([SPACE]) {
-                transaction.open_table(table).map_err(failed)?;
+            let there = transaction.list_tables().map_err(failed)?;
+            let there: Vec<String> = there.map(|table| table.name().to_owned()).collect();
+            let mut tables = Table::ALL
+                .map(Table::name)
+                .into_iter()
+                .chain([SPACE.name()]);
+            match tables.find(|table| !there.iter().any(|found| found == table)) {
+                Some(lost) => Err(corrupt(&format!("table {lost}"))),
+                None => Ok(()),
             }
-            Ok(())
         })
     }
 
@@ -352,10 +358,13 @@ fn remove_state(transaction: &WriteTransaction, key: &[u8]) -> Result<()> {
 fn put_rows<'a>(
     transaction: &WriteTransaction,
     table: RawTable,
-    rows: &mut impl Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>,
+    rows: &mut Peekable<impl Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>>,
     removal: Removal,
     left: &mut u64,
 ) -> Result<()> {
+    if rows.peek().is_none() {
+        return Ok(());
+    }
     let mut open = transaction.open_table(table).map_err(failed)?;
     let mut checked = Vec::new();
     while *left > 0
@@ -384,12 +393,8 @@ fn put_rows<'a>(
 }
 
 fn tables_of(database: &Database) -> Result<Snapshot> {
-    looking(|| {
-        let transaction = database.begin_read().map_err(failed)?;
-        let open = |table| transaction.open_table(definition(table)).map_err(failed);
-        let tables = Table::ALL.into_iter().map(open).collect::<Result<_>>()?;
-        Ok(Snapshot::new(tables))
-    })
+    let transaction = looking(|| database.begin_read().map_err(failed))?;
+    Ok(Snapshot::new(transaction))
 }
 
 /// Closing a database reads and writes.

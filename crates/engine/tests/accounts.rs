@@ -70,8 +70,9 @@ async fn filled(disk: &SimDisk) -> Vec<Usage> {
         }
     }
     engine.set_tenant_quota("tenant", QUOTA).await.unwrap();
+    let used = used(&engine, &NAMES);
     engine.close();
-    used(&engine, &NAMES)
+    used
 }
 
 fn used(engine: &Engine<SimDisk>, names: &[&str]) -> Vec<Usage> {
@@ -228,5 +229,43 @@ async fn a_quota_whose_row_is_damaged_is_lost() {
         assert_eq!(used(&engine, &NAMES), before);
         engine.set_tenant_quota("tenant", QUOTA).await.unwrap();
         assert_eq!(engine.tenant_quota("tenant"), QUOTA);
+    }
+}
+
+/// A page that cannot be read may well be there again.
+#[tokio::test]
+async fn what_is_used_is_counted_anew_and_namespaces_are_not_given_up_where_a_page_cannot_be_read()
+{
+    for index_check_bytes in [0, u64::MAX] {
+        let disk = SimDisk::new(6);
+        let before = filled(&disk).await;
+        let names = places(&disk, NAMES.concat().as_bytes());
+        for at in places(&disk, &usage_row(before[0])) {
+            disk.spoil("index", at).unwrap();
+        }
+        let [strict, accepting] = checking(index_check_bytes);
+        let refused = try_open(&disk, strict).err();
+        assert!(matches!(refused, Some(OpenError::Index(_))), "{refused:?}");
+        let engine = try_open(&disk, accepting.clone()).unwrap();
+        let findings = engine.findings();
+        let finding = findings.last().unwrap();
+        assert!(finding.what.contains("counted anew"), "{findings:?}");
+        assert_eq!(used(&engine, &NAMES), before);
+        engine.close();
+        drop(engine);
+        // The page is as it was, but nothing needs it any more.
+        let [unchecked, _] = checking(0);
+        let engine = try_open(&disk, unchecked.clone()).unwrap();
+        assert_eq!(used(&engine, &NAMES), before);
+        engine.close();
+        drop(engine);
+        let readable = disk.crash(1);
+        for at in names {
+            disk.spoil("index", at).unwrap();
+        }
+        let refused = try_open(&disk, accepting).err();
+        assert!(matches!(refused, Some(OpenError::Store(_))), "{refused:?}");
+        let engine = try_open(&readable, unchecked).unwrap();
+        assert_eq!(used(&engine, &NAMES), before);
     }
 }

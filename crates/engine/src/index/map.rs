@@ -1,6 +1,7 @@
 //! The map of space in the index.
 
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 
 use forebay_store::Result;
 use redb::{ReadableTable, TableDefinition, TableHandle, WriteTransaction};
@@ -63,9 +64,12 @@ pub(super) fn by_chunk(changes: &[SpaceChange]) -> BTreeMap<u64, ChunkChanges> {
 /// Changes chunks of the map while there is room left.
 pub(super) fn write_space<'a>(
     transaction: &WriteTransaction,
-    chunks: &mut impl Iterator<Item = (&'a u64, &'a ChunkChanges)>,
+    chunks: &mut Peekable<impl Iterator<Item = (&'a u64, &'a ChunkChanges)>>,
     left: &mut u64,
 ) -> Result<()> {
+    if chunks.peek().is_none() {
+        return Ok(());
+    }
     let mut open = transaction.open_table(SPACE).map_err(failed)?;
     let mut checked_chunk = Vec::new();
     while *left > 0

@@ -2,38 +2,54 @@
 
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use forebay_store::Result;
-use redb::{ReadOnlyTable, ReadableTable};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable};
 
 use crate::keys::Table;
 
 use super::backend::looking;
 use super::walk::{Row, Walk};
-use super::{checked, closed, corrupt, failed, of_row, sealed};
+use super::{checked, closed, corrupt, definition, failed, of_row, sealed};
 
 pub(super) type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// The tables at one moment.
+/// The tables at one moment. Each is opened when it is first looked at, which reads its first page: where that cannot be read, others can.
+#[derive(Default)]
 pub(crate) struct Snapshot {
-    tables: Vec<RawRows>,
+    transaction: Option<ReadTransaction>,
+    tables: [OnceLock<RawRows>; Table::ALL.len()],
 }
 
 impl Snapshot {
-    /// These tables, in order of their numbers.
-    pub fn new(tables: Vec<RawRows>) -> Snapshot {
-        Snapshot { tables }
+    /// The tables as this transaction sees them.
+    pub fn new(transaction: ReadTransaction) -> Snapshot {
+        Snapshot {
+            transaction: Some(transaction),
+            ..Snapshot::default()
+        }
     }
 
     /// Lets go of what it shows; nothing can be read from it.
     pub fn close(&mut self) {
-        self.tables.clear();
+        *self = Snapshot::default();
+    }
+
+    fn rows(&self, table: Table) -> Result<&RawRows> {
+        let open = &self.tables[table as usize];
+        if let Some(rows) = open.get() {
+            return Ok(rows);
+        }
+        let transaction = self.transaction.as_ref().ok_or_else(closed)?;
+        let rows = transaction.open_table(definition(table)).map_err(failed)?;
+        Ok(open.get_or_init(|| rows))
     }
 
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
         looking(|| {
-            let rows = self.tables.get(table as usize).ok_or_else(closed)?;
+            let rows = self.rows(table)?;
             let Some(value) = rows.get(key).map_err(failed)? else {
                 check_gap(rows, table, key)?;
                 return Ok(None);
@@ -49,8 +65,7 @@ impl Snapshot {
         from: &[u8],
         until: Option<&[u8]>,
     ) -> Result<impl Iterator<Item = Result<Row>>> {
-        let rows = self.tables.get(table as usize).ok_or_else(closed)?;
-        let mut walk = looking(|| Walk::new(rows, table, from, until))?;
+        let mut walk = looking(|| Walk::new(self.rows(table)?, table, from, until))?;
         let mut failed_once = false;
         Ok(std::iter::from_fn(move || {
             if failed_once {
