@@ -80,10 +80,6 @@ impl Prepared {
 }
 
 /// What came of a run.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is looked at at once; a box would be an allocation for each call"
-)]
 pub(crate) enum Ran {
     /// This, and whom to tell.
     Done(Exchange<Done>, Done),

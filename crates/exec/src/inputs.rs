@@ -28,8 +28,7 @@ pub(crate) struct Input {
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     pieces: VecDeque<Piece>,
-    /// Memory that they keep, and how much of it they may, in bytes.
-    held: usize,
+    /// Memory that they may keep, in bytes.
     most: usize,
 }
 
@@ -44,10 +43,8 @@ struct Piece {
 
 impl Window {
     fn new(most: usize) -> Window {
-        Window {
-            most,
-            ..Window::default()
-        }
+        let pieces = VecDeque::new();
+        Window { pieces, most }
     }
 
     pub fn put(&mut self, input: usize, offset: u64, buf: Buf) {
@@ -55,20 +52,24 @@ impl Window {
         if let Some(before) = self.pieces.back_mut()
             && block(&before.buf).is_some_and(|same| Some(same) == block(&buf))
         {
-            self.held -= std::mem::take(&mut before.held);
+            before.held = 0;
         }
-        let held = buf.held_bytes();
-        self.held += held;
         self.pieces.push_back(Piece {
             input,
             offset,
+            held: buf.held_bytes(),
             buf,
-            held,
         });
-        while self.pieces.len() > WINDOW_PIECES || (self.held > self.most && self.pieces.len() > 1)
+        while self.pieces.len() > WINDOW_PIECES
+            || (self.held() > self.most && self.pieces.len() > 1)
         {
-            self.held -= self.pieces.pop_front().map_or(0, |old| old.held);
+            self.pieces.pop_front();
         }
+    }
+
+    /// Memory that is kept, in bytes.
+    fn held(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.held).sum()
     }
 
     pub fn holds(&self, input: usize, offset: u64) -> bool {

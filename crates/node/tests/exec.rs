@@ -139,6 +139,10 @@ fn a_module_runs_where_it_is_allowed_and_nowhere_else() {
         .run(&["exec", "tool", "fb://data/object", "--output", "5"])
         .expect(5);
     assert_eq!(cut.bytes, b"bytes");
+    let refused = server
+        .run(&["exec", "tool", "fb://data/object", "--output", "1GiB"])
+        .expect(2);
+    assert!(refused.err.contains("64MiB; --into"), "{}", refused.err);
 
     server.ok(&["admin", "module", "rm", "tool", "--namespace", "data"]);
     server.run(&by_file).expect(4);

@@ -5718,7 +5718,7 @@ pub mod execute_request {
     /// Where its output goes; nowhere when absent.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Output {
-        /// Into the answer, cut after so many bytes.
+        /// Into the answer, cut after so many bytes, 64 MiB at most.
         #[prost(uint64, tag = "7")]
         Capacity(u64),
         /// Into registered memory, cut at its end; 64 MiB of it at most where the fabric does not map memory (iWARP).

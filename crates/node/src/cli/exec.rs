@@ -8,6 +8,7 @@ use forebay_api::v1::{self, execute_request};
 use forebay_bench::Size;
 use forebay_client::direct::Choice;
 use forebay_client::{Execution, Kind, NotExecuted};
+use forebay_control::rpc::OUTPUT_BYTES_MAX;
 use forebay_store::ModuleDigest;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -16,6 +17,9 @@ use super::address::Address;
 use super::server::ServerArgs;
 use super::{modules, show};
 use crate::exit::{Exit, Failure, Outcome};
+
+/// What a server's answer holds of output, whatever it is asked for.
+const OUTPUT_MAX: Size = Size(OUTPUT_BYTES_MAX);
 
 /// Run a function over objects, where they are
 #[derive(Debug, Args)]
@@ -38,7 +42,7 @@ pub struct ExecArgs {
     /// Store the output as an object instead
     #[arg(long, value_name = "fb://NAMESPACE/KEY")]
     into: Option<Address>,
-    /// The most bytes of output
+    /// The most bytes of output, at most 64MiB; --into takes all of it
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     output: Size,
     /// How long it may take, in milliseconds, when that is less than the server's bound
@@ -100,7 +104,9 @@ pub async fn run(args: ExecArgs) -> Outcome {
     match executed.length {
         length if length > written => Err(Failure::new(
             Exit::Limit,
-            format_args!("the output has {length} bytes, of which {written} came: see --output"),
+            format_args!(
+                "the output has {length} bytes, of which {written} came: --output takes up to {OUTPUT_MAX}, --into all of it"
+            ),
         )),
         _ => Ok(()),
     }
@@ -126,6 +132,12 @@ fn request(args: &ExecArgs) -> Outcome<v1::ExecuteRequest> {
         ..v1::ExecuteInput::default()
     });
     let output = match &args.into {
+        None if args.output.0 > OUTPUT_MAX.0 => {
+            return Err(Failure::new(
+                Exit::Usage,
+                format_args!("--output is at most {OUTPUT_MAX}; --into takes all of it"),
+            ));
+        }
         None => execute_request::Output::Capacity(args.output.0),
         Some(address) => execute_request::Output::Target(v1::ExecuteTarget {
             namespace: address.namespace.clone(),
