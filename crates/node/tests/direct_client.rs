@@ -541,7 +541,7 @@ fn threads_without_a_runtime_have_a_client_too() {
     );
     let client = Arc::new(client.unwrap());
     assert_eq!(client.path(), Path::Shm);
-    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    assert!(client.create_namespace(NAMESPACE, 0).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let client = client.clone();
@@ -561,6 +561,12 @@ fn threads_without_a_runtime_have_a_client_too() {
         client.exist(NAMESPACE, &["0", "9"]).unwrap(),
         [Some(9000), None]
     );
+    assert!(!client.create_namespace(NAMESPACE, 0).unwrap());
+    for thread in 0..4 {
+        assert!(client.delete(NAMESPACE, &thread.to_string()).unwrap());
+    }
+    client.remove_namespace(NAMESPACE).unwrap();
+    assert!(client.create_namespace(NAMESPACE, 0).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

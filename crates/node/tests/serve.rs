@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use forebay_client::Credentials;
 use forebay_io::ring;
@@ -555,6 +556,28 @@ fn a_long_directory_has_a_socket_too() {
         .map(Ran::new)
         .unwrap();
     assert!(ran.expect(0).out.contains("root"));
+    let cp = |source: &Path, target: &Path| {
+        let copied = harness::forebay()
+            .args(["cp", "--path", "shm"])
+            .args([source, target])
+            .arg("--dir")
+            .arg(&long)
+            .output()
+            .map(Ran::new);
+        copied.unwrap().expect(0);
+    };
+    let created = harness::forebay()
+        .args(["admin", "namespace", "create", "made", "--dir"])
+        .arg(&long)
+        .output()
+        .map(Ran::new);
+    created.unwrap().expect(0);
+    let (here, there) = (place.path("here"), Path::new("fb://made/there"));
+    std::fs::write(&here, b"by shared memory").unwrap();
+    cp(&here, there);
+    cp(there, &place.path("back"));
+    let back = std::fs::read(place.path("back")).unwrap();
+    assert_eq!(back, b"by shared memory");
     drop(server);
 }
 

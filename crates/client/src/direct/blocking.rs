@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Fallback, Get, Listing, Options, Page, Path, Put, Region, Stat, Transfer, Window};
+use super::{
+    Fallback, Get, Listing, Options, Page, Path, Put, Region, Request, Stat, Token, Transfer,
+    Window,
+};
 use crate::{Attributes, Credentials, Endpoint, Error, Result};
 
 /// A client with a thread of its own that receives replies and keeps the session alive. Cloning shares both.
@@ -180,6 +183,31 @@ impl Client {
     /// The same.
     pub fn list(&self, namespace: &str, listing: &Listing) -> Result<Page> {
         self.runtime.block_on(self.client.list(namespace, listing))
+    }
+
+    /// See [`super::Client::create_namespace`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn create_namespace(&self, name: &str, relaxed_ms: u32) -> Result<bool> {
+        let call = self.client.create_namespace(name, relaxed_ms);
+        self.runtime.block_on(call)
+    }
+
+    /// See [`super::Client::remove_namespace`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn remove_namespace(&self, name: &str) -> Result<()> {
+        self.runtime.block_on(self.client.remove_namespace(name))
+    }
+
+    /// See [`super::Client::token`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn token<'a>(&self, request: &Request<'_>, window: impl Into<Window<'a>>) -> Result<Token> {
+        self.runtime.block_on(self.client.token(request, window))
     }
 
     /// See [`Region::release`].

@@ -9,8 +9,9 @@ use std::time::Duration;
 use forebay_api::v1;
 use forebay_fabric::sessions::proof;
 use forebay_fabric::{Connection, SessionId, iwarp, shm};
+use forebay_io::socket::connect_unix;
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use super::lane::Lane;
 use super::lanes::Lanes;
@@ -261,15 +262,11 @@ impl Place<'_> {
         let address = self.address;
         match self.path {
             Path::Shm => {
-                let stream =
-                    UnixStream::connect(address)
-                        .await
-                        .map_err(|error| match error.kind() {
-                            std::io::ErrorKind::NotFound => {
-                                "the server is not on this host".to_owned()
-                            }
-                            _ => format!("{address}: {error}"),
-                        })?;
+                let stream = connect_unix(address.as_ref()).await;
+                let stream = stream.map_err(|error| match error.kind() {
+                    std::io::ErrorKind::NotFound => "the server is not on this host".to_owned(),
+                    _ => format!("{address}: {error}"),
+                })?;
                 let link = shm::connect(stream, &proof).await;
                 let link = link.map_err(|error| error.message)?;
                 Ok(Connection::Shm(Arc::new(link)))

@@ -130,8 +130,10 @@ pub async fn connect(stream: UnixStream, proof: &[u8; PROOF_BYTES]) -> Result<Sh
     let mut reader = Reader::default();
     in_time(passing::send(&stream, &hello(proof), None)).await?;
     let welcome = in_time(read_frame(&stream, &mut reader)).await?;
-    let Some(Frame::Welcome { link: id }) = Frame::decode(&welcome) else {
-        return Err(closed("the server's answer is none"));
+    let id = match Frame::decode(&welcome) {
+        Some(Frame::Welcome { link }) => link,
+        Some(Frame::Close { reason }) => return Err(closed(&reason.to_string())),
+        _ => return Err(closed("the server's answer is none")),
     };
     let file = reader
         .take_file()

@@ -586,7 +586,9 @@ fn bounds_hold_and_what_ended_makes_room() {
             forebay_fabric::shm::connect(there, &proof)
         );
         assert_eq!(third.unwrap_err().kind, ErrorKind::Closed);
-        assert_eq!(refused.unwrap_err().kind, ErrorKind::Closed);
+        let refused = refused.unwrap_err();
+        let told = "the peer ended the link: more links than a session may have";
+        assert_eq!((refused.kind, &*refused.message), (ErrorKind::Closed, told));
         session.detach(second.id);
         let (_second, _client) = ends::joined(sessions, session).await;
 

@@ -7,6 +7,7 @@
 )]
 
 mod options;
+mod paths;
 mod plain;
 
 use std::io;
@@ -17,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use forebay_mem::RegionSlice;
 
 pub use options::{connect, connect_blocking, is_within, set_keep_alive, set_send_buffer, unpaced};
+pub use paths::{SocketDir, connect_unix};
 pub use plain::{PLAIN_BYTES_MAX, Parts, Plain};
 
 /// The most places of one call.

@@ -1,16 +1,13 @@
 //! A Unix socket that serves one user and the superuser: the kernel says who asks (`SO_PEERCRED`).
-//!
-//! A Unix socket's path is at most 107 bytes long (unix(7)) and a directory's may be longer: the socket is bound and reached through a
-//! descriptor of its directory.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 
 use forebay_io::passing;
+use forebay_io::socket::SocketDir;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::REST;
@@ -39,8 +36,8 @@ impl OwnSocket {
     /// `AddrInUse` when somebody listens there; when what is there is no socket.
     pub fn bind(dir: &Path, name: &str, taken: Taken, owner: Owner) -> io::Result<OwnSocket> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let opened = File::open(dir)?;
-        let through = through(&opened, name);
+        let opened = SocketDir::open(dir)?;
+        let through = opened.address(name);
         let path = dir.join(name);
         match fs::symlink_metadata(&path) {
             Ok(there) if !there.file_type().is_socket() => {
@@ -86,18 +83,4 @@ impl Drop for OwnSocket {
             tracing::debug!(%error, "the socket was gone already");
         }
     }
-}
-
-/// Connects to the socket `name` in `dir`.
-///
-/// # Errors
-/// `NotFound` or `ConnectionRefused` when nobody listens there.
-pub async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
-    let opened = File::open(dir)?;
-    UnixStream::connect(through(&opened, name)).await
-}
-
-/// An address of `name` in a directory that is open; none while it is closed.
-fn through(dir: &File, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
 }

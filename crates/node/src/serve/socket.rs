@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_fabric::shm::MAGIC;
+use forebay_io::socket::connect_unix;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{AcquireError, Semaphore, mpsc, watch};
 
 use super::http::Listen;
-use super::own_socket::{self, OwnSocket, Taken};
+use super::own_socket::{OwnSocket, Taken};
 use super::owner::Owner;
 use super::stopped;
 use crate::exit::{Failure, Outcome};
@@ -44,7 +45,7 @@ pub fn bind(dir: &Path) -> Outcome<OwnSocket> {
 /// # Errors
 /// `NotFound` or `ConnectionRefused` when none runs there.
 pub async fn connect(dir: &Path) -> io::Result<UnixStream> {
-    own_socket::connect(&run_dir(dir), NAME).await
+    connect_unix(&path(dir)).await
 }
 
 /// Whether the server of `dir` serves this process, as far as can be told from here.
