@@ -24,7 +24,7 @@ use crate::namespaces::{
 };
 use crate::replay::{self, Replay};
 use crate::space::CHUNK_GRANULES;
-use crate::superblock::{FORMAT_VERSION, Geometry};
+use crate::superblock::{FORMAT_VERSION, Geometry, Superblock};
 use crate::tables::{Memtable, Tables};
 use crate::usage::Ledger;
 
@@ -130,11 +130,12 @@ pub(crate) fn open<D: Disk>(
     let index_file = disk
         .open(INDEX, options(false))
         .map_err(failed("opening the index"))?;
-    let geometry = match superblock(&data)? {
-        Some(geometry) => geometry,
+    let superblock = match Superblock::read(&data)? {
+        Some(superblock) => superblock,
         None if !is_unused(&data, &index_file, &config)? => return Err(OpenError::NotAStore),
-        None => create(&disk, &data, &index_file, &config)?,
+        None => Superblock::whole(create(&disk, &data, &index_file, &config)?),
     };
+    let geometry = superblock.geometry;
     let index_bytes = index_file.len().map_err(failed("reading the index"))?;
     let check = index_bytes <= config.index_check_bytes;
     let (index, index_damage) = open_index(&index_file, check, &config)?;
@@ -177,7 +178,7 @@ pub(crate) fn open<D: Disk>(
         );
         core.note_for_good(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
     }
-    for finding in mended {
+    for finding in mended.into_iter().chain(superblock.mend(&core.data)) {
         core.note_for_good(finding);
     }
     core.counters
@@ -202,20 +203,18 @@ fn open_index<F: File>(
     }
 }
 
-fn superblock<F: File>(data: &F) -> Result<Option<Geometry>, OpenError> {
-    let reading = "reading the data file";
-    let len = data.len().map_err(failed(reading))?;
-    let mut pages = vec![0; 2 * GRANULE_BYTES];
-    let there = len.min(pages.len() as u64) as usize;
-    data.read_exact_at(0, &mut pages[..there])
-        .map_err(failed(reading))?;
-    Geometry::decode(&pages)
-}
-
 /// Whether nothing was ever stored here, as far as what a lost superblock leaves tells: the journal is blank, and the index, if there is
 /// one, is where one begins.
 fn is_unused<F: File>(data: &F, index_file: &F, config: &Config) -> Result<bool, OpenError> {
     let journal = Geometry::new(u64::MAX).extents();
+    let bytes = data
+        .len()
+        .map_err(failed("reading the data file"))?
+        .min(journal);
+    tracing::info!(
+        bytes,
+        "looking whether anything is there before a store is made"
+    );
     if !is_blank(data, 0, journal).map_err(failed("reading the journal"))? {
         return Ok(false);
     }

@@ -3,13 +3,21 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use bytes::Bytes;
+use forebay_io::File;
+use forebay_store::VersionId;
+
 use crate::OpenError;
 use crate::codec::{Malformed, Reader, crc32c};
 use crate::extent::GRANULE_BYTES;
+use crate::findings::Finding;
+use crate::recover::failed;
+use crate::replay::{is_of_medium, read_patiently};
 
 const MAGIC: [u8; 8] = *b"FOREBAY1";
 /// The format that this build reads and writes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
+const READING: &str = "reading the data file";
 const PAGE: u64 = GRANULE_BYTES as u64;
 /// The smallest segment: room for one change with the longest key and attributes.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
@@ -106,6 +114,97 @@ impl Geometry {
             None => OpenError::NotAStore,
         })
     }
+}
+
+/// What is where a superblock should be.
+#[derive(Debug)]
+pub(crate) struct Superblock {
+    pub geometry: Geometry,
+    /// Where the other copy is not whole, in bytes of file data, and what is wrong with it.
+    damaged: Option<(u64, Damage)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Damage {
+    /// All zero: power failed when the store was made.
+    Unfinished,
+    Rotten,
+    /// The device failed.
+    Unreadable,
+}
+
+impl Superblock {
+    /// Of a store that was just made.
+    pub fn whole(geometry: Geometry) -> Superblock {
+        Superblock {
+            geometry,
+            damaged: None,
+        }
+    }
+
+    /// Reads both copies, of which either is enough; `None` when both are all zero.
+    pub fn read<F: File>(data: &F) -> Result<Option<Superblock>, OpenError> {
+        let len = data.len().map_err(failed(READING))?;
+        let mut pages = vec![0; 2 * GRANULE_BYTES];
+        let mut unreadable = None;
+        for (at, page) in places().zip(pages.chunks_mut(GRANULE_BYTES)) {
+            let there = len.saturating_sub(at).min(PAGE) as usize;
+            match read_patiently(data, at, &mut page[..there]) {
+                Err(error) if is_of_medium(&error) => {
+                    page.fill(0);
+                    unreadable = Some(error);
+                }
+                read => read.map_err(failed(READING))?,
+            }
+        }
+        let decoded = match (Geometry::decode(&pages), unreadable) {
+            // Nothing tells what was there.
+            (Ok(None) | Err(OpenError::NotAStore), Some(error)) => {
+                return Err(failed(READING)(error));
+            }
+            (decoded, unreadable) => decoded?.zip(Some(unreadable)),
+        };
+        let Some((geometry, unreadable)) = decoded else {
+            return Ok(None);
+        };
+        let mut copies = places().zip(pages.chunks(GRANULE_BYTES));
+        let damaged = copies.find(|(_, page)| decode_page(page).is_err());
+        let damaged = damaged.map(|(at, page)| {
+            let is_blank = page.iter().all(|byte| *byte == 0);
+            let damage = match (unreadable, is_blank) {
+                (Some(_), _) => Damage::Unreadable,
+                (None, true) => Damage::Unfinished,
+                (None, false) => Damage::Rotten,
+            };
+            (at, damage)
+        });
+        Ok(Some(Superblock { geometry, damaged }))
+    }
+
+    /// Writes a copy again that is not whole, and says what was wrong with it. A place that takes no writes is in nobody's way: the other
+    /// copy is enough.
+    pub fn mend<F: File>(&self, data: &F) -> Option<Finding> {
+        let (at, damage) = self.damaged.as_ref()?;
+        let copy = &self.geometry.encode()[..GRANULE_BYTES];
+        let written = data.write_all_at(*at, copy);
+        let outcome = match written.and_then(|()| data.sync_data()) {
+            Ok(()) => "was written again".to_owned(),
+            Err(error) => format!("cannot be written again ({error})"),
+        };
+        let damage = match damage {
+            Damage::Unfinished => return None,
+            Damage::Rotten => "was damaged",
+            Damage::Unreadable => "could not be read",
+        };
+        let what =
+            format!("the copy of the superblock at byte {at} of file data {damage}, and {outcome}");
+        Some(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what))
+    }
+}
+
+/// Where the copies are.
+fn places() -> impl Iterator<Item = u64> {
+    (0..).step_by(GRANULE_BYTES)
 }
 
 fn decode_page(page: &[u8]) -> Result<(u32, Option<Geometry>), Malformed> {

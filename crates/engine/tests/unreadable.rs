@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
-use forebay_mem::Pool;
+use forebay_mem::{PAGE_BYTES, Pool};
 use forebay_store::{Address, ErrorKind, Result, Store};
-use support::{bytes, check_space, config, content, get, places_of_map, put, tenant};
+use support::{bytes, check_space, config, content, get, places_of_map, put, replace, tenant};
 
 const KEYS: u64 = 300;
 const LARGE_BYTES: usize = 600_000;
@@ -172,4 +172,67 @@ async fn one_read_that_fails_when_a_store_is_opened_loses_nothing() {
     }
     assert!(opened > 10, "{opened} of {at}");
     drop(engine);
+}
+
+/// Either copy of the superblock is enough; the other is written again.
+#[tokio::test]
+async fn a_copy_of_the_superblock_is_enough() {
+    let rot: fn(&SimDisk, u64) = |disk, at| disk.rot("data", at + 20, 3).unwrap();
+    let spoil: fn(&SimDisk, u64) = |disk, at| disk.spoil("data", at).unwrap();
+    let disk = SimDisk::new(4);
+    filled(&disk).await;
+    for damage in [rot, spoil] {
+        for copy in [0, 4096] {
+            let damaged = disk.crash(1);
+            damage(&damaged, copy);
+            let engine = try_open(&damaged, config()).unwrap();
+            let findings = engine.findings();
+            assert!(
+                findings.len() == 1 && findings[0].what.contains("superblock"),
+                "{findings:?}"
+            );
+            large_are_right(&engine).await;
+            engine.close();
+            drop(engine);
+            // Of power loss too.
+            let damaged = damaged.crash(2);
+            damage(&damaged, 4096 - copy);
+            let engine = try_open(&damaged, config()).unwrap();
+            large_are_right(&engine).await;
+            engine.close();
+            drop(engine);
+            let engine = try_open(&damaged, config()).unwrap();
+            assert!(engine.findings().is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_copy_of_the_superblock_that_can_be_read_nothing_is_made() {
+    let disk = SimDisk::new(5);
+    filled(&disk).await;
+    // Neither copy; one, where the other is zeroes.
+    for zeroed in [None, Some(0), Some(PAGE_BYTES)] {
+        let damaged = disk.crash(1);
+        if let Some(copy) = zeroed {
+            let mut data = content(&damaged, "data");
+            data[copy..copy + PAGE_BYTES].fill(0);
+            replace(&damaged, "data", &data);
+        }
+        for copy in [0, PAGE_BYTES] {
+            if zeroed != Some(copy) {
+                damaged.spoil("data", copy as u64).unwrap();
+            }
+        }
+        for _ in 0..2 {
+            let refused = try_open(&damaged, config()).err();
+            assert!(matches!(refused, Some(OpenError::Io { .. })), "{refused:?}");
+        }
+    }
+    // Nor over what was never a store.
+    let blank = SimDisk::new(6);
+    replace(&blank, "data", &vec![0; 64 << 10]);
+    blank.spoil("data", 4096).unwrap();
+    let refused = try_open(&blank, config()).err();
+    assert!(matches!(refused, Some(OpenError::Io { .. })), "{refused:?}");
 }
