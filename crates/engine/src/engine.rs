@@ -37,7 +37,7 @@ use crate::view::{View, malformed};
 use crate::{Config, checkpoint, journal, list};
 
 /// A value may be replaced between the look at its entry and the look at its layout; then the look is repeated.
-const LOOKS_MAX: usize = 64;
+pub(crate) const LOOKS_MAX: usize = 64;
 /// Keys of one `exist` looked up before others get a turn: less than a millisecond.
 const EXIST_TURN: usize = 1000;
 

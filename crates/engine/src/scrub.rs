@@ -1,14 +1,15 @@
 //! Reading everything back: which blocks do not match, and whether space and entries agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::{ErrorKind, Result, StoreError, VersionId};
 
-use crate::body::{Label, Memory, Segment, read, resolve, row_mismatch};
+use crate::body::{Label, Memory, Pins, Segment, read, resolve, row_mismatch};
 use crate::core::Core;
+use crate::engine::LOOKS_MAX;
 use crate::entry::{Entry, Place};
 use crate::extent::{BLOCK_BYTES, Extent, Run};
 use crate::findings::Finding;
@@ -130,6 +131,36 @@ fn note_unread<D: Disk>(core: &Core<D>, label: &Label, granule: u64, block: usiz
     });
 }
 
+/// What a row leads to; `None`: it is gone or replaced since the scan, and what it had been may be reused already.
+fn find<D: Disk>(
+    core: &Arc<Core<D>>,
+    table: Table,
+    row_key: &[u8],
+    entry: &Entry,
+    label: &Label,
+) -> Result<Option<(VecDeque<Segment>, Pins<D>)>> {
+    let damaged = |error| row_mismatch(core, label, error);
+    for _ in 0..LOOKS_MAX {
+        let _visit = core.reclaim.visit();
+        let view = View {
+            stored: true,
+            ..core.view()
+        };
+        // A row beside its place may keep others from being found.
+        let row = view.get(table, row_key).map_err(damaged)?;
+        if row.is_none_or(|row| row != entry.encoded()) {
+            return Ok(None);
+        }
+        let place = entry.place().map_err(malformed)?;
+        let found = resolve(core, view, place, 0..entry.size()).map_err(damaged)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    // It is there, and what it leads to is not.
+    Err(damaged(corrupt("a value's layout")))
+}
+
 async fn verify<D: Disk>(
     core: &Arc<Core<D>>,
     table: Table,
@@ -143,24 +174,7 @@ async fn verify<D: Disk>(
         version: entry.version().0,
         ..label
     };
-    let found = {
-        let _visit = core.reclaim.visit();
-        let view = View {
-            stored: true,
-            ..core.view()
-        };
-        // Gone or replaced since the scan: what it had been may be reused already.
-        let row = view.get(table, row_key);
-        // A row beside its place may keep others from being found.
-        let row = row.map_err(|error| row_mismatch(core, &label, error))?;
-        let still = row.is_some_and(|row| row == entry.encoded());
-        let place = entry.place().map_err(malformed)?;
-        match still {
-            true => resolve(core, view, place, 0..entry.size())
-                .map_err(|error| row_mismatch(core, &label, error))?,
-            false => None,
-        }
-    };
+    let found = find(core, table, row_key, entry, &label)?;
     let Some((segments, _pins)) = found else {
         return Ok(0);
     };
