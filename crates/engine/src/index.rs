@@ -102,8 +102,8 @@ impl Index {
         })
     }
 
-    /// Opens the file again after it refused something, and shows the tables in it; until then those of before are read, as far as they
-    /// are in memory. Nothing is written to it until the next time if it is `frozen`.
+    /// Opens the file again after it refused something, and shows the tables in it; until then those of before are read as far as they are in
+    /// memory, and whoever needs more waits. Nothing is written to it until the next time if it is `frozen`.
     pub fn reopen(&self, frozen: bool, show: impl FnOnce(Snapshot)) -> Result<()> {
         if self.health.is_refused() || self.frozen.load(SeqCst) {
             let database = (self.opener)(frozen)?;
@@ -474,6 +474,20 @@ pub(crate) fn is_of_row(error: &StoreError) -> bool {
         .is_some_and(|source| source.is::<RowDamage>())
 }
 
+/// The tables that were looked into are no more; the index is opened again, and others are shown.
+#[derive(Debug, thiserror::Error)]
+#[error("it is being opened again")]
+struct Outdated;
+
+fn outdated() -> StoreError {
+    StoreError::new(ErrorKind::Io, "the index failed").with_source(Outdated)
+}
+
+/// Whether a look at the tables that are shown next may find what this one did not.
+pub(crate) fn is_outdated(error: &StoreError) -> bool {
+    error.source().is_some_and(|source| source.is::<Outdated>())
+}
+
 fn closed() -> StoreError {
     StoreError::new(ErrorKind::Io, "the index is closed")
 }
@@ -481,6 +495,7 @@ fn closed() -> StoreError {
 fn failed(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
         redb::Error::DatabaseClosed => closed(),
+        redb::Error::PreviousIo => outdated(),
         redb::Error::Io(cause) => cause
             .downcast()
             .map_or_else(refused, Unread::into_store_error),

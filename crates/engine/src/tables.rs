@@ -8,16 +8,20 @@ use std::collections::btree_map;
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_store::listing::next_key;
-use forebay_store::{Result, StoreError};
-use parking_lot::RwLock;
+use forebay_store::{ErrorKind, Result, StoreError};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::extent::Run;
-use crate::index::{Row, Snapshot};
+use crate::index::{Row, Snapshot, is_outdated};
 use crate::keys::Table;
 use crate::recent::RecentRows;
+
+/// An index that failed is opened again in less time than this, if it can be: so long whoever looks into it waits.
+const REPLACED_WITHIN: Duration = Duration::from_millis(250);
 
 type Rows = BTreeMap<Bytes, Option<Bytes>>;
 
@@ -106,6 +110,9 @@ pub(crate) struct Scan {
 /// All tables.
 pub(crate) struct Tables {
     layers: RwLock<Layers>,
+    /// Whoever waits for another snapshot.
+    waiting: Mutex<()>,
+    replaced: Condvar,
     recent: RecentRows,
 }
 
@@ -114,6 +121,8 @@ impl Tables {
     pub fn new(snapshot: Snapshot, recent_bytes: u64) -> Tables {
         Tables {
             recent: RecentRows::new(recent_bytes),
+            waiting: Mutex::default(),
+            replaced: Condvar::default(),
             layers: RwLock::new(Layers {
                 active: Memtable::default(),
                 frozen: None,
@@ -133,12 +142,17 @@ impl Tables {
 
     /// The same, although the row may have been looked up lately: from the index unless it has yet to get there.
     pub fn get_stored(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        let (snapshot, generation) = {
+        self.again(|generation| self.look_up(table, key, generation))
+    }
+
+    fn look_up(&self, table: Table, key: &[u8], generation: &mut u64) -> Result<Option<Bytes>> {
+        let snapshot = {
             let layers = self.layers.read();
             if let Some(row) = layers.fresh(table, key) {
                 return Ok(row.clone());
             }
-            (layers.snapshot.clone(), layers.generation)
+            *generation = layers.generation;
+            layers.snapshot.clone()
         };
         let row = snapshot.get(table, key)?;
         drop(snapshot);
@@ -147,7 +161,7 @@ impl Tables {
         {
             // A change published meanwhile is among the fresh rows, or the snapshot is another; none can come while this is held.
             let layers = self.layers.read();
-            if layers.generation == generation && layers.fresh(table, key).is_none() {
+            if layers.generation == *generation && layers.fresh(table, key).is_none() {
                 self.recent.put(table, key, Some(row));
             }
         }
@@ -188,6 +202,18 @@ impl Tables {
         until: Option<&[u8]>,
         limit: usize,
     ) -> Result<Scan> {
+        self.again(|generation| self.look_through(over, table, from, until, limit, generation))
+    }
+
+    fn look_through(
+        &self,
+        over: Option<&Memtable>,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+        limit: usize,
+        generation: &mut u64,
+    ) -> Result<Scan> {
         if until.is_some_and(|until| until <= from) {
             return Ok(Scan::default());
         }
@@ -206,6 +232,7 @@ impl Tables {
             }
             (rows, cut)
         };
+        *generation = layers.generation;
         let snapshot = layers.snapshot.clone();
         drop(layers);
         let until = cut.as_deref().or(until);
@@ -252,6 +279,43 @@ impl Tables {
         }
     }
 
+    /// Looks again where that failed in tables that are not shown any more, or will not be soon: the index was opened again, or has to be.
+    fn again<T>(&self, look: impl Fn(&mut u64) -> Result<T>) -> Result<T> {
+        loop {
+            let mut seen = 0;
+            match look(&mut seen) {
+                Err(error) if error.kind() == ErrorKind::Io => {
+                    let is_shown = self.generation() == seen;
+                    if is_shown && !(is_outdated(&error) && self.is_replaced(seen)) {
+                        return Err(error);
+                    }
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        self.layers.read().generation
+    }
+
+    /// Waits for a later snapshot, for a while.
+    fn is_replaced(&self, generation: u64) -> bool {
+        let mut waiting = self.waiting.lock();
+        while self.generation() == generation {
+            let waited = self.replaced.wait_for(&mut waiting, REPLACED_WITHIN);
+            if waited.timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn tell(&self) {
+        drop(self.waiting.lock());
+        self.replaced.notify_all();
+    }
+
     /// Makes committed rows visible, all at once.
     pub fn publish(&self, newer: Memtable) {
         let mut layers = self.layers.write();
@@ -287,6 +351,7 @@ impl Tables {
     /// Some of the frozen rows may be in the index, of which this is a snapshot: they are the same in both.
     pub fn refresh(&self, snapshot: Snapshot) {
         let old = self.layers.write().replace(Arc::new(snapshot));
+        self.tell();
         drop(old);
     }
 
@@ -296,6 +361,7 @@ impl Tables {
         let frozen = layers.frozen.take();
         let old = layers.replace(Arc::new(snapshot));
         drop(layers);
+        self.tell();
         // Freeing a large map takes its time: not under the lock.
         drop((frozen, old));
     }
@@ -311,6 +377,8 @@ impl Tables {
             std::thread::yield_now();
         }
         drop(layers.replace(Arc::new(work()?)));
+        drop(layers);
+        self.tell();
         Ok(())
     }
 }

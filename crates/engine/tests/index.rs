@@ -282,8 +282,6 @@ async fn an_index_without_room_is_written_once_there_is_some() {
     let error = loop {
         match store_one(&engine, there).await {
             Ok(()) => there += 1,
-            // Until it is opened again, an index that was refused room tells nothing.
-            Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => break error,
         }
     };

@@ -12,7 +12,7 @@ use crate::keys::Table;
 
 use super::backend::looking;
 use super::walk::{Row, Walk};
-use super::{checked, closed, corrupt, definition, failed, of_row, sealed};
+use super::{checked, corrupt, definition, failed, of_row, outdated, sealed};
 
 pub(super) type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -42,7 +42,7 @@ impl Snapshot {
         if let Some(rows) = open.get() {
             return Ok(rows);
         }
-        let transaction = self.transaction.as_ref().ok_or_else(closed)?;
+        let transaction = self.transaction.as_ref().ok_or_else(outdated)?;
         let rows = transaction.open_table(definition(table)).map_err(failed)?;
         Ok(open.get_or_init(|| rows))
     }

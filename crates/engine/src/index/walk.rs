@@ -12,7 +12,7 @@ use redb::{Cursor, ReadableTable};
 use crate::keys::Table;
 
 use super::snapshot::RawRows;
-use super::{checked, corrupt, failed, of_row, sealed};
+use super::{checked, corrupt, failed, of_row};
 
 /// A row of a walk.
 pub(crate) enum Row {
@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
         let mut last = None;
         while let Some((key, value)) = cursor.peek_prev().map_err(failed)? {
             let key = key.value();
-            if key < from && sealed(key, value.value()).is_some() {
+            if key < from && checked(table.name(), key, value.value()).is_ok() {
                 last = Some(key.to_vec());
                 break;
             }
