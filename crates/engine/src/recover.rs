@@ -33,6 +33,8 @@ const INDEX: &str = "index";
 const INDEX_MAGIC_BYTES: u64 = 9;
 /// Bytes of a file looked at in one step.
 const LOOK_BYTES: usize = 1 << 20;
+/// A look through more than this may take seconds, and is announced.
+const LONG_LOOK_BYTES: u64 = 256 << 20;
 
 /// The files of a store in its directory.
 pub const FILES: [&str; 2] = [DATA, INDEX];
@@ -211,10 +213,12 @@ fn is_unused<F: File>(data: &F, index_file: &F, config: &Config) -> Result<bool,
         .len()
         .map_err(failed("reading the data file"))?
         .min(journal);
-    tracing::info!(
-        bytes,
-        "looking whether anything is there before a store is made"
-    );
+    if bytes >= LONG_LOOK_BYTES {
+        tracing::info!(
+            bytes,
+            "looking whether anything is there before a store is made"
+        );
+    }
     if !is_blank(data, 0, journal).map_err(failed("reading the journal"))? {
         return Ok(false);
     }
