@@ -29,9 +29,8 @@ const ROUNDS_MAX: usize = 16;
 const LOOKS: usize = 8;
 /// Messages that nobody has taken, in bytes: beyond, nothing is received unless the peer owes an answer ...
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// ... and beyond this, it talks instead of answering. An answer comes behind what the peer had sent by then; so it has room for as many
-/// of the longest messages, 256, as the direct door works on besides.
-const UNANSWERED_BYTES_MAX: usize = 4 << 20;
+/// ... and beyond this, it talks instead of answering.
+const UNANSWERED_BYTES_MAX: usize = 16 << 20;
 /// How long the end of a connection may take: what the peer still sends must be read, or it would not see what it was sent.
 const DRAIN: Duration = Duration::from_secs(1);
 
