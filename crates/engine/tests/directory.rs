@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_engine::{Audit, Engine, OpenError};
+use forebay_engine::{Audit, Config, Engine, OpenError};
 use forebay_io::SystemClock;
 use forebay_io::files::Directory;
 use forebay_mem::{Pool, Region};
@@ -14,6 +14,7 @@ use forebay_store::{
     Store, StoreOptions, Usage,
 };
 use support::{bytes, config, get, get_range, open, put, tenant};
+use tempfile::TempDir;
 
 const SIZES: [usize; 12] = [
     0,
@@ -34,6 +35,16 @@ fn clock() -> Arc<SystemClock> {
     Arc::new(SystemClock::default())
 }
 
+/// A directory with a store in it, which has the namespace `photos`.
+async fn photos(config: Config) -> (TempDir, Directory, Engine<Directory>) {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let engine = open(&disk, clock(), config);
+    let made = engine.create_namespace("photos", tenant("ann")).await;
+    made.unwrap();
+    (temp, disk, engine)
+}
+
 fn list_all<'a>() -> ListOptions<'a> {
     ListOptions {
         namespace: "photos",
@@ -48,13 +59,7 @@ fn list_all<'a>() -> ListOptions<'a> {
 /// What another process does with the file of values while it has it, as one that was killed does until its last write has ended.
 #[tokio::test]
 async fn a_store_waits_for_the_writes_of_a_former_process() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = Directory::open(temp.path()).unwrap();
-    let engine = open(&disk, clock(), config());
-    engine
-        .create_namespace("photos", tenant("ann"))
-        .await
-        .unwrap();
+    let (temp, disk, engine) = photos(config()).await;
     let address = Address::object("photos", b"k");
     let value = bytes(1, 3_000_000);
     put(&engine, address, &value).await.unwrap();
@@ -156,13 +161,7 @@ async fn values_of_all_sizes_survive_reopening() {
 
 #[tokio::test]
 async fn space_of_replaced_and_deleted_values_is_reused() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = Directory::open(temp.path()).unwrap();
-    let engine = open(&disk, clock(), config());
-    engine
-        .create_namespace("photos", tenant("ann"))
-        .await
-        .unwrap();
+    let (_temp, disk, engine) = photos(config()).await;
     let address = Address::object("photos", b"k");
     for round in 0..40 {
         put(&engine, address, &bytes(round, 3_000_000))
@@ -189,13 +188,7 @@ async fn space_of_replaced_and_deleted_values_is_reused() {
 
 #[tokio::test]
 async fn parts_are_joined_without_moving() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = Directory::open(temp.path()).unwrap();
-    let engine = open(&disk, clock(), config());
-    engine
-        .create_namespace("photos", tenant("ann"))
-        .await
-        .unwrap();
+    let (_temp, disk, engine) = photos(config()).await;
     let sizes = [5_000_000, 100, 0, 2_000_000];
     let mut whole = Vec::new();
     for (at, size) in sizes.into_iter().enumerate() {
@@ -246,15 +239,11 @@ async fn parts_are_joined_without_moving() {
 
 #[tokio::test]
 async fn a_client_that_scribbles_is_not_taken_for_damage() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = Directory::open(temp.path()).unwrap();
-    let mut config = config();
-    config.cache_bytes = 0;
-    let engine = open(&disk, clock(), config);
-    engine
-        .create_namespace("photos", tenant("ann"))
-        .await
-        .unwrap();
+    let (_temp, _disk, engine) = photos(Config {
+        cache_bytes: 0,
+        ..config()
+    })
+    .await;
     let address = Address::object("photos", b"k");
     let size = 300_000;
     put(&engine, address, &bytes(1, size)).await.unwrap();
@@ -285,15 +274,11 @@ async fn a_client_that_scribbles_is_not_taken_for_damage() {
 
 #[tokio::test]
 async fn a_reader_keeps_what_it_reads() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = Directory::open(temp.path()).unwrap();
-    let mut config = config();
-    config.cache_bytes = 0;
-    let engine = open(&disk, clock(), config);
-    engine
-        .create_namespace("photos", tenant("ann"))
-        .await
-        .unwrap();
+    let (_temp, _disk, engine) = photos(Config {
+        cache_bytes: 0,
+        ..config()
+    })
+    .await;
     let address = Address::object("photos", b"k");
     let old = bytes(1, 6_000_000);
     put(&engine, address, &old).await.unwrap();
@@ -415,13 +400,7 @@ async fn a_store_that_was_closed_leaves_the_directory_alone() {
 
 #[tokio::test]
 async fn long_records_at_once_fit_their_segments() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = Directory::open(temp.path()).unwrap();
-    let engine = open(&disk, clock(), config());
-    engine
-        .create_namespace("photos", tenant("ann"))
-        .await
-        .unwrap();
+    let (_temp, disk, engine) = photos(config()).await;
     let attributes = forebay_store::Attributes::builder()
         .set("a", vec![7; 500_000])
         .build()
