@@ -37,7 +37,7 @@ pub struct Executor {
     pub(crate) programs: Arc<Programs>,
     pub(crate) pool: Pool,
     pub(crate) window_bytes: usize,
-    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) rooms: Rooms,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     allowed: RwLock<Arc<AllowList>>,

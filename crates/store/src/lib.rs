@@ -38,6 +38,7 @@ mod meta;
 mod namespace;
 mod ops;
 mod placing;
+pub mod shares;
 mod store;
 #[cfg(feature = "suite")]
 pub mod suite;

@@ -33,7 +33,7 @@ pub(crate) struct Cache<S: Store> {
     pub stripes: Arc<Stripes>,
     pub flights: Arc<Flights<S>>,
     /// What flights, and values that arrive, may hold together.
-    room: Arc<Room>,
+    room: Room,
     pub disk: Option<Disk>,
     pub write_back: Arc<WriteBack>,
     hasher: RandomState,
