@@ -1,5 +1,6 @@
 """Gateways: servers without a state of their own, over one cluster."""
 
+import contextlib
 import json
 import subprocess
 import time
@@ -44,9 +45,11 @@ class Gateways:
             client.get_waiter("bucket_exists").wait(Bucket=name, WaiterConfig=dict(Delay=1, MaxAttempts=20))
 
     def stop(self):
-        for server in self.servers:
-            if server.process.poll() is None:
-                server.stop()
+        # Each, also where one does not end well.
+        with contextlib.ExitStack() as stops:
+            for server in self.servers:
+                if server.process.poll() is None:
+                    stops.callback(server.stop)
 
 
 def patiently(client, call, deadline):

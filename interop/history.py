@@ -19,6 +19,8 @@ from conftest import binary
 SIZES = [8, 100, 4096, 20_000, 70_000, 300_000]
 REFUSED = {"PreconditionFailed", "NoSuchKey"}
 CHECK_SECONDS = 120
+# Who was cut off answers again: TCP takes its time to try again, and a lease is had when nobody else has it.
+BACK_SECONDS = 60
 CLONE_NEWNET = 0x40000000
 
 
@@ -56,6 +58,13 @@ class Recorder:
     def answered(self, before):
         """Which clients were answered since there were so many lines."""
         return {line["client"] for line in self.lines[before:] if line["outcome"] != "unknown"}
+
+    def until_answered(self, before, sides=1, clients=1, seconds=BACK_SECONDS):
+        """Waits until every side was answered since there were so many lines; a side is so many clients in a row."""
+        deadline = time.monotonic() + seconds
+        while len({client // clients for client in self.answered(before)}) < sides:
+            assert time.monotonic() < deadline, "all are answered again"
+            time.sleep(0.1)
 
     def check(self):
         """Every key's history could be a register's."""

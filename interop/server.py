@@ -1,6 +1,8 @@
 """The server under test: the real binary in a directory of its own, spoken to through its contract only."""
 
 import configparser
+import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -19,6 +21,8 @@ CACHES = ("forebay_engine_cache_bytes", "forebay_tier_memory_bytes")
 # Each thread that reaches the disk opens one and keeps it: the shards at the start, the journal's when it first writes to several places.
 RING, LATE_RINGS = "anon_inode:[io_uring]", 1
 GAUGES = ("forebay_buffer_in_use_bytes", "forebay_connections", *CACHES)
+# What a server may have open after tests that it had not before them.
+SPARE_FILES = 16
 
 
 class Server:
@@ -146,3 +150,23 @@ class Server:
         file.read(self.directory / "credentials")
         profile = file["default"]
         return profile["aws_access_key_id"], profile["aws_secret_access_key"]
+
+
+@contextlib.contextmanager
+def servers(binary, scratch):
+    """Starts servers in this folder. Each must end well, also where another does not, with few more files open than at its start."""
+    numbers = itertools.count()
+
+    def end(server, before):
+        after = server.open_files()
+        server.stop()
+        assert after <= before + SPARE_FILES, f"{after} open files, {before} before the test"
+
+    with contextlib.ExitStack() as ends:
+
+        def start(*flags, **where):
+            server = Server(binary, scratch / f"data{next(numbers)}", flags=flags, **where).start()
+            ends.callback(end, server, server.open_files())
+            return server
+
+        yield start

@@ -2,15 +2,15 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import time
 import uuid
 
-LAB = pathlib.Path(__file__).parent.parent / "lab"
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-LAB_DIR = pathlib.Path(os.environ.get("LAB_DIR") or CACHE / "forebay-lab")
+from laboratory import LAB, LAB_DIR, UNAVAILABLE, last_line
+
 SECONDS = 240
+# What starting one may take beside other work.
+START_SECONDS = 600
 
 
 class Unavailable(Exception):
@@ -31,9 +31,10 @@ class Ceph:
             # What is missing could not be installed.
             words.append("--no-install")
         self.within = ["ip", "netns", "exec", netns] if netns else []
-        done = run(LAB / "ceph-up.sh", *words)
-        if done.returncode != 0:
-            raise Unavailable((done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1])
+        done = run(LAB / "ceph-up.sh", *words, seconds=START_SECONDS)
+        if done.returncode == UNAVAILABLE:
+            raise Unavailable(last_line(done.stderr, done.returncode))
+        assert done.returncode == 0, f"no cluster: exit {done.returncode}\n{done.stderr}"
         self.found(done.stdout)
 
     @classmethod
@@ -103,6 +104,6 @@ def served(status):
     return bool(groups) and all("active" in group["state_name"] for group in groups)
 
 
-def run(*words):
+def run(*words, seconds=SECONDS):
     command = [str(word) for word in words]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)

@@ -15,7 +15,7 @@
 #   --no-auth         auth none rather than cephx
 #   --pool NAME       a replicated pool; may be repeated
 #   --set KEY=VALUE   one more line for [global]; may be repeated
-#   --no-install      fail rather than apt-get install what is missing
+#   --no-install      end with 77 rather than apt-get install what is missing
 # Prints: CEPH_CONF, CEPH_KEYRING, CEPH_MON, CEPH_FSID, with --rgw also
 #   S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION.
 # With CEPH_CONF set, `ceph`, `rados` and librados find the cluster by themselves.
@@ -64,19 +64,19 @@ pk=(python3 ceph-mon ceph-osd ceph-mgr ceph-common python3-rados)
 [ -z "$RGW" ] || pk+=(radosgw)
 if [ -n "$INSTALL" ]; then need_host_pkgs "${pk[@]}" 9>&-; fi
 for b in ceph-mon ceph-osd ceph-mgr monmaptool ${RGW:+radosgw radosgw-admin}; do
-    command -v $b >/dev/null || die "no $b here"
+    command -v $b >/dev/null || unavailable "no $b here"
 done
 
 "$HERE/ceph-down.sh" --name "$NAME" --locked 9>&-
 mkdir -p "$D"/{mon,mgr,run,log,pid,cmd,osd}; chmod 700 "$D"
 ns=(); [ -z "$NETNS" ] || { need_root; ns=(nsenter "--net=/run/netns/$NETNS"); }
-free_port() {
-    "${ns[@]}" python3 - "$ADDR" <<'P'
+read -r P2 P1 < <("${ns[@]}" python3 - "$ADDR" <<'P'
 import socket, sys
-s = socket.socket(); s.bind((sys.argv[1], 0)); print(s.getsockname()[1])
+both = [socket.socket(), socket.socket()]
+for s in both: s.bind((sys.argv[1], 0))
+print(*(s.getsockname()[1] for s in both))
 P
-}
-P2=$(free_port); P1=$(free_port)
+)
 FSID=$(cat /proc/sys/kernel/random/uuid)
 size=$(( OSDS < 3 ? OSDS : 3 ))
 cat >"$D/ceph.conf" <<C

@@ -8,7 +8,8 @@ Usage: ceph_wait.py keyring FILE N     keys for the admin, mon, mgr, gateway and
        ceph_wait.py http ADDR PORT PID wait until a web server answers, or PID ends"""
 import base64, json, os, struct, sys, time
 
-LIMIT = 90
+# A machine may do much else meanwhile.
+LIMIT = 300
 
 
 def cluster(d):

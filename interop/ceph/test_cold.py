@@ -116,12 +116,17 @@ def test_a_gateway_dies_while_bytes_move(gateways, cold):
         command = [str(binary()), "admin", "tier", "run", BUCKET, "--dir", str(mortal.directory)]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # Bytes go, and some are asked back.
-        reader = threading.Thread(target=lambda: [read(clients[0], key) for key in rng.sample(sorted(bodies), 6)])
+        asked = rng.sample(sorted(bodies), 6)
+        wrong = []
+        reader = threading.Thread(
+            target=lambda: wrong.extend(key for key in asked if read(clients[0], key) != bodies[key])
+        )
         reader.start()
         time.sleep(rng.uniform(0.02, 0.7))
         mortal.kill()
         run.wait()
         reader.join()
         mortal.start()
+        assert not wrong, f"while bytes moved before death {death}"
         wrong = [key for key, body in bodies.items() if read(clients[1], key) != body]
         assert not wrong, f"after death {death}"

@@ -9,28 +9,17 @@ import uuid
 import pytest
 
 from conftest import binary
-from server import Server
+from server import servers
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 NETNS = ROOT / "lab/netns.sh"
-SPARE_FILES = 16
 
 
 @pytest.fixture
 def serve(scratch):
     """Starts a server; it must end well, with no more files open than when it began to serve."""
-    running = []
-
-    def start(*flags, **where):
-        server = Server(binary(), scratch / f"data{len(running)}", flags=flags, **where).start()
-        running.append((server, server.open_files()))
-        return server
-
-    yield start
-    for server, before in running:
-        after = server.open_files()
-        server.stop()
-        assert after <= before + SPARE_FILES, f"{after} open files, {before} before the test"
+    with servers(binary(), scratch) as start:
+        yield start
 
 
 @pytest.fixture

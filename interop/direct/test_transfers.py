@@ -43,7 +43,8 @@ def test_nothing_in_the_way(serve, namespace, path):
 
 @pytest.mark.timeout(3 * HOURS)
 def test_loss_reordering_and_delay(link, serve, namespace):
-    bad = link("--loss", 1, "--delay", 20, "--jitter", 1, "--reorder", 2, "--seed", SEED)
+    # Its counts are wanted, and its seed.
+    bad = link("--mode", "relay", "--loss", 1, "--delay", 20, "--jitter", 1, "--reorder", 2, "--seed", SEED)
     server = serve("--insecure", host=bad.address, within=bad.within("a"))
     namespace(server, "things")
     drive(server, bad.within("b"), "iwarp", 70_000)

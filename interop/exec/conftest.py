@@ -7,9 +7,8 @@ import pytest
 
 from conftest import binary, folder
 from execution import MODULES, NAMESPACE, NSID, ROOT, TRIPLE, Place, run
-from server import Server
+from server import SPARE_FILES, Server
 
-SPARE_FILES = 16
 
 
 @pytest.fixture(scope="module")

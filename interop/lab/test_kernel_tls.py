@@ -1,6 +1,5 @@
 """Links over TLS whose keys the kernel has: both ends of iWARP in a guest, whose Linux has TLS whatever this machine's has."""
 
-import os
 import random
 import re
 import shutil
@@ -8,6 +7,7 @@ import subprocess
 
 import pytest
 
+import laboratory
 from conftest import binary
 
 BYTES = 3 << 20
@@ -74,13 +74,9 @@ def certificate(scratch):
 
 
 @pytest.fixture
-def folders(root, lab, scratch):
+def folders(scratch):
     """What the guest is given: the tools, and a folder for both sides."""
-    if not os.path.exists("/dev/net/tun"):
-        pytest.skip("no /dev/net/tun for a guest")
-    code, said = lab("guest-build.sh")
-    if code != 0:
-        pytest.skip(f"the guest cannot be built: {(said.strip().splitlines() or [''])[-1]}")
+    laboratory.guest()
     tools, shared = scratch / "tools", scratch / "shared"
     tools.mkdir(), shared.mkdir()
     # What debuggers need is most of a debug build, and slow to share.

@@ -12,40 +12,29 @@ import uuid
 
 import pytest
 
+import laboratory
 from conftest import binary
-from server import Server
+from server import SPARE_FILES, Server
 from throwaway import Ceph, Unavailable
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-LAB = ROOT / "lab"
 # The host's side of the guest's network.
 ADDRESS = "10.77.0.1"
 GUEST_SECONDS = 400
-SPARE_FILES = 16
 SECTION = re.compile(r"^=== (\S+)$", re.M)
 
 
 @pytest.fixture(scope="session")
 def lab():
     """The guest is there. Of all guests on a machine one runs at a time: guest-run.sh waits for its turn."""
-    if os.geteuid() != 0:
-        pytest.skip("only root makes network namespaces for a guest")
-    if not os.path.exists("/dev/net/tun"):
-        pytest.skip("no /dev/net/tun for a guest")
-    built = subprocess.run(
-        [LAB / "guest-build.sh"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if built.returncode != 0:
-        last = (built.stdout.strip().splitlines() or [""])[-1]
-        pytest.skip(f"the guest cannot be built: {last}")
-    return LAB
+    laboratory.guest()
+    return laboratory.LAB
 
 
 @pytest.fixture(scope="session")
 def tshark(lab):
     if not shutil.which("tshark"):
-        subprocess.run([lab / "install.sh", "tshark"], stdin=subprocess.DEVNULL, capture_output=True)
-    return shutil.which("tshark") or pytest.skip("tshark is not installed and cannot be")
+        laboratory.needs("tshark cannot be installed", "install.sh", "tshark")
+    return shutil.which("tshark")
 
 
 class Place:

@@ -8,7 +8,7 @@ import pytest
 from conftest import binary
 
 # A guest may have to wait for those of others.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 MIB = 1 << 20
 DISK_BYTES = 64 * MIB
@@ -153,7 +153,7 @@ def test_captures_decode(place, disk, tshark):
     place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2", "--export", f"disk={disk}:1")
     place.guest(r"""
 tcpdump -Z root -i eth0 -s 0 -w /tmp/capture -U tcp port $PORT 2>/tmp/dumped & dump=$!
-sleep 1
+for _ in $(seq 100); do grep -q listening /tmp/dumped && break; sleep 0.1; done
 head -c 100000 /dev/urandom >/tmp/value
 for digests in "" "-g -G"; do
     connect $digests

@@ -101,7 +101,7 @@ def test_openssl_agrees_on_keys(server):
     assert begin(server, identity, key) == b""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_linux_connects_by_tls(place, scratch, data):
     """nvme-cli puts the key into the kernel's keyring, tlshd shakes hands, and the kernel's own TLS carries blocks and values."""
     disk = scratch / "disk.img"

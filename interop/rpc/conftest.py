@@ -9,9 +9,8 @@ import pytest
 
 from conftest import binary, examples, folder
 from rpc_interface import Interface, bearer
-from server import Server
+from server import servers
 
-SPARE_FILES = 16
 MEMORY_BYTES = 1 << 20
 
 
@@ -23,18 +22,8 @@ def scratch():
 
 @pytest.fixture(scope="module")
 def serve(scratch):
-    running = []
-
-    def start(*flags):
-        server = Server(binary(), scratch / f"data{len(running)}", flags=flags).start()
-        running.append((server, server.open_files()))
-        return server
-
-    yield start
-    for server, before in running:
-        after = server.open_files()
-        server.stop()
-        assert after <= before + SPARE_FILES, f"{after} open files, {before} before the tests"
+    with servers(binary(), scratch) as start:
+        yield start
 
 
 @pytest.fixture(scope="module")

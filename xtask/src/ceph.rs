@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 
 use crate::tool::command;
 
@@ -35,6 +35,21 @@ pub fn run(osds: u32, store: &str, wanted: &[String]) -> Result<bool> {
         .success())
 }
 
+/// There is no Ceph because this machine cannot have it, and why; any other error is one of what it has.
+#[derive(Debug)]
+pub struct Unavailable(String);
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// The exit code by which `lab/` tells so.
+const UNAVAILABLE: i32 = 77;
+
 /// A cluster on loopback.
 pub struct Ceph {
     name: String,
@@ -43,7 +58,10 @@ pub struct Ceph {
 }
 
 impl Ceph {
-    /// Starts one, with these arguments of `lab/ceph-up.sh`. The error says why there is none.
+    /// Starts one, with these arguments of `lab/ceph-up.sh`.
+    ///
+    /// # Errors
+    /// [`Unavailable`], or what broke.
     pub fn up(arguments: &[&str]) -> Result<Ceph> {
         let name = format!("fb{}", std::process::id());
         let keeper = command("sh")
@@ -81,7 +99,10 @@ impl Ceph {
             }
             last = line;
         }
-        bail!("{last}")
+        Err(match ceph.keeper.wait()?.code() {
+            Some(UNAVAILABLE) => anyhow::Error::new(Unavailable(last)),
+            _ => anyhow!("no cluster: {last}"),
+        })
     }
 
     /// What `lab/` calls it.

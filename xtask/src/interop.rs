@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::ceph::Ceph;
+use crate::ceph::{Ceph, Unavailable};
 use crate::modules;
 use crate::steps::Counts;
 use crate::tool::{cargo, command, root, target};
@@ -209,7 +209,8 @@ impl Runner<'_> {
                 python => python.and_then(|python| self.pytest(&[group.name], python, more, &log)),
             },
             Kind::Ceph(environment) => match Ceph::up(&CLUSTER) {
-                Err(error) => Ok(skipped(name, &error)),
+                Err(error) if error.is::<Unavailable>() => Ok(skipped(name, &error)),
+                Err(error) => Err(error),
                 Ok(ceph) => self.beside(&ceph, group, environment, &log),
             },
         };
