@@ -80,7 +80,7 @@ fn shared_memory() -> Vec<Figure> {
             "Direct: GET 1 MiB over shared memory, cold, 16 in flight",
             vec![
                 contender(SHM, Probe::Direct(COLD, cold)),
-                contender("fio", Probe::Fio("1M", 16, 1)),
+                contender("fio", Probe::FioOf("256M", "1M", 16)),
             ],
             vec![Bound::Bytes("fio", 0.9), Bound::NoCopies],
         ),

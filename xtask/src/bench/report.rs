@@ -13,10 +13,12 @@ Written by `cargo xtask bench`; do not edit.
 
 Every S3 server is measured by the same client, `forebay bench s3`: each connection has one request in flight, signed by
 Signature Version 4, and asks again as soon as it has its answer. Client and servers share one machine, over loopback. Servers run
-with their defaults, which for the peers below do not make a PUT durable. All contenders of a table are measured one right
+with their defaults (but that Garage compresses nothing, and SeaweedFS may make as many volumes as it needs), which for the peers below
+do not make a PUT durable. All contenders of a table are measured one right
 after the other, round by round; ratios are taken within a round, and medians over the rounds are shown. What the GETs of
 a table read is 256 MiB together (16 MiB for 4 KiB objects), which fits the cache that every server's defaults give it, or the
-system's page cache where the server relies on that; the engine's own reads bypass every cache. Between two measurements everything
+system's page cache where the server relies on that; the engine's own reads bypass every cache, as fio's do, and land in huge pages
+where the system has them, as fio's do not. Between two measurements everything
 that servers left to be written later is written.
 
 A Forebay PUT is durable when it is acknowledged. SeaweedFS, s3s-fs and Garage acknowledge, by default, before anything is synced.
@@ -26,7 +28,7 @@ receive and do nothing else.
 Tables named Direct are about payloads that go straight between the server and registered memory of the client: `forebay bench
 direct` (values durable when they are acknowledged) and `forebay bench kv` (a namespace with relaxed durability), one generating
 thread, one connection, checksums made and compared on both sides unless a row says otherwise. iperf3 has as many connections. Redis
-is measured by its own redis-benchmark, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
+is measured by its own redis-benchmark, by eight clients that each have one request under way, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
 blocks a call, which is also how ours is asked beside them. Mooncake moves bytes between the memories of two processes and keeps
 nothing. Rows of values in memory are those of a server with `--backend memory`, which, like Redis with its defaults and like Mooncake,
 has nothing on a device when it acknowledges.
