@@ -15,7 +15,7 @@ mod window;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_io::Clock;
@@ -153,17 +153,24 @@ struct Table {
 }
 
 /// What the sessions of one tenant have together.
+#[derive(Default)]
 struct Tenant {
     sessions: BTreeSet<SessionId>,
-    mapped: Arc<Share>,
+    /// What is mapped for one of them may outlive them all: a file that somebody serves is let go when he answers.
+    mapped: Weak<Share>,
 }
 
-impl Default for Tenant {
-    fn default() -> Tenant {
-        Tenant {
-            sessions: BTreeSet::new(),
-            mapped: Arc::new(Share::of_tenant()),
-        }
+impl Tenant {
+    fn share(&mut self) -> Arc<Share> {
+        self.mapped.upgrade().unwrap_or_else(|| {
+            let share = Arc::new(Share::of_tenant());
+            self.mapped = Arc::downgrade(&share);
+            share
+        })
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.sessions.is_empty() && self.mapped.strong_count() == 0
     }
 }
 
@@ -208,7 +215,7 @@ impl Sessions {
             return Err(Refused::TenantSessions);
         }
         of_tenant.sessions.insert(id);
-        let mapped = of_tenant.mapped.clone();
+        let mapped = of_tenant.share();
         let session = Session::new(id, principal, key, clock, limits, seats, mapped);
         session.extend(lease);
         let session = Arc::new(session);
@@ -279,7 +286,8 @@ impl Sessions {
     /// Ends the sessions whose leases have run out; how many. To be called about once a second.
     pub fn expire(&self) -> usize {
         let run_out: Vec<_> = {
-            let table = self.table.lock();
+            let mut table = self.table.lock();
+            table.per_tenant.retain(|_, tenant| !tenant.has_nothing());
             let all = table.sessions.values();
             all.filter(|session| !session.is_open()).cloned().collect()
         };
@@ -346,9 +354,6 @@ impl Sessions {
         }
         if let Some(of_tenant) = table.per_tenant.get_mut(session.tenant()) {
             of_tenant.sessions.remove(&session.id());
-            if of_tenant.sessions.is_empty() {
-                table.per_tenant.remove(session.tenant());
-            }
         }
     }
 }

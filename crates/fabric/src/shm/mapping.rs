@@ -221,4 +221,20 @@ mod tests {
         hand.expose(1, &file).await;
         hand.is_refused(1, Refusal::Invalid).await;
     }
+
+    #[tokio::test]
+    async fn what_stays_mapped_counts_for_the_next_session() {
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let one = open(&sessions, "one");
+        let held = Room::take(10, Some(one.mapped())).unwrap();
+        sessions.close(one.id());
+        drop(one);
+        sessions.expire();
+        let again = open(&sessions, "one");
+        assert!(Arc::ptr_eq(&again.mapped(), &held.tenant().unwrap()));
+        assert!(!Arc::ptr_eq(
+            &again.mapped(),
+            &open(&sessions, "other").mapped()
+        ));
+    }
 }
