@@ -184,7 +184,7 @@ impl<S: Store> Identities<S> {
                 ));
             }
         }
-        let module = Arc::new(AllowedModule {
+        let mut module = AllowedModule {
             sha256: digest.to_string(),
             tenant: leave.tenant,
             namespace: leave.namespace,
@@ -193,8 +193,11 @@ impl<S: Store> Identities<S> {
             function: leave.function,
             size: wasm.len() as u64,
             created: self.now_ms(),
-        });
-        self.check_unique(&module)?;
+        };
+        let same = self.modules.known.read().get(&module.place()).cloned();
+        module.number = module.number.or(same.as_ref().and_then(|same| same.number));
+        self.check_unique(&module, same.as_deref())?;
+        let module = Arc::new(module);
         // Also when another leave has them already, as far as is known here: another gateway may have just taken the last one away.
         self.records.save_bytes(BYTES, &module.sha256, wasm).await?;
         let place = module.place();
@@ -207,14 +210,15 @@ impl<S: Store> Identities<S> {
         Ok(module)
     }
 
-    fn check_unique(&self, module: &AllowedModule) -> Result<()> {
+    /// Refuses what another has, beside what the same module has there already.
+    fn check_unique(&self, module: &AllowedModule, same: Option<&AllowedModule>) -> Result<()> {
         let known = self.modules.known.read();
-        if known.len() >= MODULES_MAX {
+        if same.is_none() && known.len() >= MODULES_MAX {
             return Err(Error::full(format!(
                 "at most {MODULES_MAX} modules are allowed"
             )));
         }
-        if let Some(same) = known.get(&module.place())
+        if let Some(same) = same
             && let (Some(had), Some(asked)) = (same.number, module.number)
             && had != asked
         {

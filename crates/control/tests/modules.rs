@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use forebay_control::{Identities, Kind, Leave, SYSTEM_NAMESPACE};
-use forebay_mem::Pool;
-use forebay_store::{Address, DeleteOptions, MemoryStore, NamespaceConfig, Store};
+use forebay_control::{AllowedModule, Identities, Kind, Leave, SYSTEM_NAMESPACE};
+use forebay_mem::{Buf, Pool};
+use forebay_store::{
+    Address, DeleteOptions, MemoryStore, NamespaceConfig, Seal, Store, StoreOptions, Upload,
+};
 use parking_lot::Mutex;
 
 type Known = Identities<MemoryStore>;
@@ -135,6 +137,9 @@ async fn a_module_has_one_number_in_a_place() {
     };
     assert_eq!(numbers(), [Some(1)]);
     allow(Some(1), "renamed").await.unwrap();
+    // Who names none leaves it as it is.
+    let kept = allow(None, "renamed").await.unwrap();
+    assert_eq!((kept.number, numbers()), (Some(1), vec![Some(1)]));
     let elsewhere = leave("alice", Some("of-alice"), None, Some(2));
     identities
         .allow_module(elsewhere, b"one".to_vec())
@@ -146,6 +151,39 @@ async fn a_module_has_one_number_in_a_place() {
         .await
         .unwrap();
     allow(Some(2), "count").await.unwrap();
+}
+
+#[tokio::test]
+async fn leaves_have_a_most_and_each_can_be_changed() {
+    const MOST: usize = 10_000;
+    let store = store().await;
+    let identities = open(&store).await;
+    let allow = async |identities: &Known, wasm: &[u8], name| {
+        let leave = leave("alice", None, Some(name), None);
+        let allowed = identities.allow_module(leave, wasm.to_vec());
+        allowed.await.map_err(|refused| refused.kind)
+    };
+    let first = allow(&identities, b"first", "first").await.unwrap();
+    for at in 1..MOST {
+        let other = AllowedModule {
+            sha256: format!("{at:064x}"),
+            name: None,
+            ..AllowedModule::clone(&first)
+        };
+        let key = format!("module/alice//{}", other.sha256);
+        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+        let stored = store.store(address, StoreOptions::default());
+        let mut upload = stored.await.unwrap();
+        let record = serde_json::to_vec(&other).unwrap();
+        upload.write(Buf::from(record)).await.unwrap();
+        upload.commit(Seal::default()).await.unwrap();
+    }
+    let identities = open(&store).await;
+    assert_eq!(identities.modules().len(), MOST);
+    let more = allow(&identities, b"more", "more").await;
+    assert_eq!(more.unwrap_err(), Kind::Limit);
+    let changed = allow(&identities, b"first", "renamed").await.unwrap();
+    assert_eq!(changed.name.as_deref(), Some("renamed"));
 }
 
 #[tokio::test]
