@@ -301,7 +301,10 @@ impl<S: Store> Identities<S> {
                 format!("access key {id:?} exists already"),
             ));
         }
-        self.put_key(id, secret, tenant).await
+        let key = self.new_key(id, secret, tenant);
+        self.records.create(KEYS, &key.id, &*key).await?;
+        self.serve_key(&key);
+        Ok(key)
     }
 
     /// Removes a key; requests signed by it are refused from now on.
@@ -339,8 +342,18 @@ impl<S: Store> Identities<S> {
                 None => self.create_key(ROOT_TENANT, None).await,
             };
         };
+        if self.find(id).is_none() {
+            match self.create_key(ROOT_TENANT, given).await {
+                // Another gateway has made it at this moment: it is known here from now on.
+                Err(error) if error.kind == Kind::Exists => self.catch_up().await?,
+                made => return made,
+            }
+        }
         match self.find(id) {
-            None => self.create_key(ROOT_TENANT, given).await,
+            None => Err(Error::new(
+                Kind::Exists,
+                format!("access key {id:?} is being made and removed elsewhere"),
+            )),
             Some(key) if key.tenant != ROOT_TENANT => Err(Error::new(
                 Kind::Denied,
                 format!("access key {id:?} belongs to tenant {:?}", key.tenant),
@@ -349,8 +362,10 @@ impl<S: Store> Identities<S> {
             Some(_) => {
                 names::check_access_key(id, secret)?;
                 let _changing = self.begin_change().await?;
-                self.put_key(id.to_owned(), secret.to_owned(), ROOT_TENANT)
-                    .await
+                let key = self.new_key(id.to_owned(), secret.to_owned(), ROOT_TENANT);
+                self.records.save(KEYS, &key.id, &*key).await?;
+                self.serve_key(&key);
+                Ok(key)
             }
         }
     }
@@ -361,18 +376,20 @@ impl<S: Store> Identities<S> {
         keys
     }
 
-    async fn put_key(&self, id: String, secret: String, tenant: &str) -> Result<Arc<AccessKey>> {
-        let key = Arc::new(AccessKey {
+    fn new_key(&self, id: String, secret: String, tenant: &str) -> Arc<AccessKey> {
+        Arc::new(AccessKey {
             id,
             secret,
             tenant: tenant.to_owned(),
             created: (self.clock)(),
-        });
-        self.records.save(KEYS, &key.id, &*key).await?;
+        })
+    }
+
+    /// Requests signed by it are served from now on.
+    fn serve_key(&self, key: &Arc<AccessKey>) {
         self.change_keys(|keys| {
             keys.insert(key.id.clone(), key.clone());
         });
-        Ok(key)
     }
 
     fn change_keys(&self, change: impl FnOnce(&mut HashMap<String, Arc<AccessKey>>)) {

@@ -135,3 +135,29 @@ async fn they_give_exports_numbers() {
     assert_eq!(taken.kind, Kind::Exists);
     assert_eq!(second.published().len(), 4);
 }
+
+#[tokio::test]
+async fn they_make_a_key_once() {
+    const ID: &str = "AKIAIMPORTED";
+    let pool = pool();
+    let (_, first) = start(&pool).await;
+    let (_, second) = start(&pool).await;
+    let made = first.create_key("root", Some((ID, "the-first-secret")));
+    let made = made.await.unwrap();
+    // It is not known there yet.
+    assert!(second.find(ID).is_none());
+    let taken = second.create_key("root", Some((ID, "the-second-secret")));
+    assert_eq!(taken.await.unwrap_err().kind, Kind::Exists);
+    let (_, third) = start(&pool).await;
+    assert_eq!(third.find(ID).unwrap(), made);
+}
+
+#[tokio::test]
+async fn they_start_with_one_root_key() {
+    const PAIR: (&str, &str) = ("AKIAROOT", "the-root-secret");
+    let pool = pool();
+    let (_, first) = start(&pool).await;
+    let (_, second) = start(&pool).await;
+    let key = first.ensure_root(Some(PAIR)).await.unwrap();
+    assert_eq!(second.ensure_root(Some(PAIR)).await.unwrap(), key);
+}
