@@ -9,7 +9,7 @@ use forebay_store::{
     Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, StoreError, Usage,
     Versioning, check_namespaces,
 };
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 
 use crate::api::{
     DurabilityText, Host, Key, LifecycleReport, Limits, Module, ModuleSource, Namespace,
@@ -85,10 +85,10 @@ impl<S: Store> Admin<S> {
         self.node.lifecycle_run().await
     }
 
-    /// All tenants by name.
-    pub fn tenants(&self) -> Vec<Tenant> {
+    /// All tenants by name. Gives way to others on its thread.
+    pub async fn tenants(&self) -> Vec<Tenant> {
         let tenants = self.identities.tenants();
-        tenants.iter().map(|tenant| self.shown(tenant)).collect()
+        described(&tenants, |tenant| self.shown(tenant)).await
     }
 
     /// One tenant.
@@ -299,13 +299,15 @@ impl<S: Store> Admin<S> {
         Ok(object.bytes().await?)
     }
 
-    /// All namespaces by name, but the system's own.
-    pub fn namespaces(&self) -> Vec<Namespace> {
-        let namespaces = self.store.namespaces();
-        let users = namespaces
-            .iter()
-            .filter(|namespace| namespace.name != SYSTEM_NAMESPACE);
-        users.map(|namespace| self.described(namespace)).collect()
+    /// The namespaces of all tenants, or of one, by name, but the system's own. What it costs is what these are; it gives way to others
+    /// on its thread.
+    pub async fn namespaces(&self, tenant: Option<&str>) -> Vec<Namespace> {
+        let mut namespaces = self.store.namespaces();
+        namespaces.retain(|namespace| {
+            namespace.name != SYSTEM_NAMESPACE
+                && tenant.is_none_or(|tenant| namespace.config.tenant == tenant)
+        });
+        described(&namespaces, |namespace| self.described(namespace)).await
     }
 
     /// One namespace.
@@ -489,6 +491,17 @@ impl<S: Store> Admin<S> {
     fn usage(&self, scope: Scope<'_>) -> Usage {
         self.store.usage(scope).unwrap_or_default()
     }
+}
+
+/// All of these as they are shown. The store is asked for each: whoever shares the thread has turns between.
+async fn described<T, D>(all: &[Arc<T>], describe: impl Fn(&T) -> D) -> Vec<D> {
+    const TURN: usize = 64;
+    let mut described = Vec::with_capacity(all.len());
+    for some in all.chunks(TURN) {
+        described.extend(some.iter().map(|one| describe(one)));
+        yield_now().await;
+    }
+    described
 }
 
 /// A refusal to remove a namespace, with what may be in one that looks empty.

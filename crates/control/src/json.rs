@@ -46,7 +46,7 @@ impl<S: Store> Admin<S> {
             ("POST", ["v1", "scrub"]) => json(&self.scrub().await?),
             ("POST", ["v1", "lifecycle-run"]) => json(&self.lifecycle_run().await?),
 
-            ("GET", ["v1", "tenants"]) => json(&self.tenants()),
+            ("GET", ["v1", "tenants"]) => json(&self.tenants().await),
             ("POST", ["v1", "tenants"]) => json(&self.create_tenant(parse(body)?).await?),
             ("GET", ["v1", "tenants", name]) => json(&self.tenant(name)?),
             ("DELETE", ["v1", "tenants", name]) => nothing(self.remove_tenant(name).await),
@@ -59,7 +59,7 @@ impl<S: Store> Admin<S> {
             ("POST", ["v1", "keys", tenant]) => json(&self.create_key(tenant, parse(body)?).await?),
             ("DELETE", ["v1", "keys", id]) => nothing(self.remove_key(id).await),
 
-            ("GET", ["v1", "namespaces"]) => json(&self.namespaces()),
+            ("GET", ["v1", "namespaces"]) => json(&self.namespaces(None).await),
             ("POST", ["v1", "namespaces"]) => json(&self.create_namespace(parse(body)?).await?),
             ("GET", ["v1", "namespaces", name]) => json(&self.namespace(name)?),
             ("DELETE", ["v1", "namespaces", name]) => nothing(self.remove_namespace(name).await),

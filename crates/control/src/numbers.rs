@@ -72,7 +72,13 @@ impl<S: Store> Identities<S> {
 
     /// The namespace identifier of a namespace of the store.
     pub fn nsid_of(&self, namespace: &NamespaceInfo) -> Option<u32> {
-        self.numbered(&key_value(namespace)).map(|one| one.nsid)
+        let known = self.nvme.known.read();
+        let mut published = known.published.values();
+        let found = published.find(|one| match &one.what {
+            What::KeyValue { id, .. } => *id == namespace.id,
+            What::Block { .. } => false,
+        });
+        found.map(|one| one.nsid)
     }
 
     fn numbered(&self, what: &What) -> Option<Arc<Published>> {

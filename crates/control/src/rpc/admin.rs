@@ -63,8 +63,10 @@ impl<S: Store> admin_server::Admin for Door<S> {
         request: Request<v1::ListTenantsRequest>,
     ) -> Answer<v1::ListTenantsResponse> {
         let (caller, _) = Caller::of(request)?;
-        let mut tenants = self.admin.tenants();
-        tenants.retain(|tenant| caller.sees(&tenant.name));
+        let tenants = match asked_for(&caller, "")? {
+            None => self.admin.tenants().await,
+            Some(own) => vec![self.admin.tenant(own).map_err(Refusal::from)?],
+        };
         answer(v1::ListTenantsResponse {
             tenants: tenants.into_iter().map(convert::tenant).collect(),
         })
@@ -151,8 +153,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
         request: Request<v1::ListNamespacesRequest>,
     ) -> Answer<v1::ListNamespacesResponse> {
         let (caller, _) = Caller::of(request)?;
-        let mut namespaces = self.admin.namespaces();
-        namespaces.retain(|namespace| caller.sees(&namespace.tenant));
+        let namespaces = self.admin.namespaces(asked_for(&caller, "")?).await;
         answer(v1::ListNamespacesResponse {
             namespaces: namespaces.into_iter().map(convert::namespace).collect(),
         })

@@ -26,8 +26,8 @@ use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
     Address, Body as _, ByteRange, ErrorKind, Execute, Executed, ListOptions, ListPage,
-    MemoryStore, Meta, NamespaceConfig, NamespaceInfo, Seal, Store as _, StoreError, Stored,
-    Upload as _, VersionId,
+    MemoryStore, Meta, NamespaceConfig, NamespaceInfo, Scope, Seal, Store as _, StoreError, Stored,
+    Upload as _, Usage, VersionId,
 };
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -184,6 +184,8 @@ pub struct Beside {
     pub creating: Once,
     /// Outputs of functions that are not let go yet have clones.
     pub outputs: Arc<()>,
+    /// How often usage was asked for.
+    pub usages: Arc<AtomicU64>,
     /// What making a namespace fails with.
     pub making: Arc<Mutex<Option<ErrorKind>>>,
 }
@@ -242,6 +244,11 @@ impl Detour<MemoryStore> for Beside {
         let changed = store.update_namespace(name, revision, config).await;
         self.changed.pass().await;
         changed
+    }
+
+    fn usage(&self, store: &MemoryStore, scope: Scope<'_>) -> forebay_store::Result<Usage> {
+        self.usages.fetch_add(1, Relaxed);
+        store.usage(scope)
     }
 
     async fn retrieve_into(

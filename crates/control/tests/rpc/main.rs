@@ -7,6 +7,7 @@ mod deadlines;
 mod execute;
 mod grants;
 mod harness;
+mod lists;
 mod memory;
 mod namesakes;
 mod objects;
