@@ -456,8 +456,12 @@ impl<S: Store> Admin<S> {
         &self.sessions
     }
 
-    /// A namespace as it is shown.
+    /// A namespace as it is shown. One that is gone holds nothing, whoever has its name now.
     pub(crate) fn described(&self, namespace: &NamespaceInfo) -> Namespace {
+        let usage = self.usage(Scope::Namespace(&namespace.name));
+        // Usage is found by name: it was this one's if the name is still its own.
+        let still = self.store.namespace(&namespace.name);
+        let still = still.is_ok_and(|now| now.id == namespace.id);
         Namespace {
             name: namespace.name.clone(),
             tenant: namespace.config.tenant.clone(),
@@ -466,8 +470,7 @@ impl<S: Store> Admin<S> {
             versioning: namespace.config.versioning,
             ttl_ms: namespace.config.ttl_ms,
             quota: namespace.config.quota,
-            // A namespace that was removed a moment ago holds nothing.
-            usage: self.usage(Scope::Namespace(&namespace.name)),
+            usage: if still { usage } else { Usage::default() },
             nsid: self.identities.nsid_of(namespace),
         }
     }

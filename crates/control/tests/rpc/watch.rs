@@ -5,6 +5,7 @@ use forebay_store::{NamespaceConfig, Store};
 use tonic::{Code, Streaming};
 
 use crate::harness::{Client, Door, refused};
+use crate::objects::stored;
 
 struct Seen {
     stream: Streaming<NamespaceEvent>,
@@ -20,12 +21,17 @@ impl Seen {
         Seen { stream, revision }
     }
 
-    /// The next event: what happened, to which namespace.
-    async fn next(&mut self) -> (Kind, String) {
+    async fn event(&mut self) -> NamespaceEvent {
         let event = self.stream.message().await.unwrap().expect("an event");
         if !event.revision.is_empty() {
             self.revision = event.revision.to_vec();
         }
+        event
+    }
+
+    /// The next event: what happened, to which namespace.
+    async fn next(&mut self) -> (Kind, String) {
+        let event = self.event().await;
         let name = event.namespace.as_ref().map(|shown| shown.name.clone());
         (event.kind(), name.unwrap_or_default())
     }
@@ -149,6 +155,26 @@ async fn nobody_is_told_of_anothers() {
     assert_eq!(seen.next().await, told(Kind::Created, "blue-after"));
     assert_eq!(all.next().await, told(Kind::Removed, "blue-after"));
     assert_eq!(all.next().await, told(Kind::Created, "blue-after"));
+}
+
+#[tokio::test]
+async fn a_removed_namespace_has_nothing_of_its_namesake() {
+    let door = Door::open().await;
+    let (mut red, mut blue) = (door.tenant("red").await, door.tenant("blue").await);
+    let mut seen = Seen::begin(&mut red, Vec::new()).await;
+    seen.next().await;
+    assert_eq!(seen.next().await, told(Kind::Synced, ""));
+    red.namespace("data").await;
+    remove(&mut red, "data").await;
+    blue.namespace("data").await;
+    stored(&door.store, "data", b"key", b"value").await;
+    let mut again = Seen::begin(&mut red, seen.revision).await;
+    for kind in [Kind::Created, Kind::Removed] {
+        let event = again.event().await;
+        assert_eq!(event.kind(), kind);
+        let usage = event.namespace.unwrap().usage.unwrap();
+        assert_eq!((usage.objects, usage.bytes), (0, 0));
+    }
 }
 
 #[tokio::test]
