@@ -238,7 +238,7 @@ where
                 Body::new(Answering {
                     body,
                     served,
-                    _ticket: ticket,
+                    ticket,
                 })
             }))
         };
@@ -317,7 +317,20 @@ impl hyper::body::Body for Arriving {
 struct Answering {
     body: Body,
     served: Option<Arc<Served>>,
+    ticket: Arc<Ticket>,
+}
+
+/// Bytes of an answer. HTTP/2 takes as many as there are once its client has room for one, and has them until they are sent or the client
+/// lets go of the answer, which may be long after the answer itself is gone: so they hold their call.
+struct Unsent {
+    bytes: Bytes,
     _ticket: Arc<Ticket>,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl hyper::body::Body for Answering {
@@ -336,7 +349,13 @@ impl hyper::body::Body for Answering {
         {
             served.went_well();
         }
-        Poll::Ready(frame)
+        let held = |bytes| {
+            Bytes::from_owner(Unsent {
+                bytes,
+                _ticket: self.ticket.clone(),
+            })
+        };
+        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(held))))
     }
 
     fn is_end_stream(&self) -> bool {

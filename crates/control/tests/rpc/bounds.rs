@@ -209,7 +209,7 @@ async fn a_message_that_never_ends_is_given_up() {
     refused(late, Code::DeadlineExceeded, "STOPPED");
 }
 
-fn bounded(config: Config) -> Choice {
+pub fn bounded(config: Config) -> Choice {
     Choice {
         config,
         ..Choice::default()

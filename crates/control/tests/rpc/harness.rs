@@ -376,7 +376,7 @@ impl Door {
         self.endpoint().connect().await.unwrap()
     }
 
-    fn endpoint(&self) -> Endpoint {
+    pub fn endpoint(&self) -> Endpoint {
         Channel::from_shared(format!("http://{}", self.address)).unwrap()
     }
 

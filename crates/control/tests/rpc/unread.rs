@@ -2,15 +2,23 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_api::v1;
+use forebay_control::rpc::Config;
 use forebay_fabric::Fabric;
+use futures_util::stream::once;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
-use tonic::{Code, Streaming};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
 
+use crate::bounds::{Raw, bounded};
 use crate::harness::{Client, Door, refused};
 use crate::memory::Shared;
+use crate::objects::stored;
 
 /// Fewer bytes than any answer has.
 const WINDOW: u32 = 16;
@@ -106,4 +114,88 @@ async fn answers_that_cannot_be_made_are_no_end() {
     assert_eq!(first.index, 0);
     let ended = answers.message().await;
     refused(ended, Code::Unknown, "OUTCOME_UNKNOWN");
+}
+
+/// Calls of a tenant whose answers are asked for and never read: HTTP/2 gives a byte of each.
+struct Unread {
+    grpc: Grpc<Channel>,
+    bearer: String,
+    held: Vec<Streaming<Bytes>>,
+}
+
+impl Unread {
+    async fn of(door: &Door, access_key: &str) -> Unread {
+        let token = door.token(&door.identities.find(access_key).unwrap());
+        let narrow = door.endpoint().initial_stream_window_size(1);
+        Unread {
+            grpc: Grpc::new(narrow.connect().await.unwrap()),
+            bearer: format!("Bearer {token}"),
+            held: Vec::new(),
+        }
+    }
+
+    /// Makes a call of one message.
+    async fn call(&mut self, path: &'static str, message: Vec<u8>) -> Result<(), Status> {
+        self.grpc.ready().await.unwrap();
+        let mut request = Request::new(once(async move { Bytes::from(message) }));
+        let bearer = self.bearer.parse().unwrap();
+        request.metadata_mut().insert("authorization", bearer);
+        let path = PathAndQuery::from_static(path);
+        let answer = self.grpc.streaming(request, path, Raw).await?;
+        self.held.push(answer.into_inner());
+        Ok(())
+    }
+
+    /// Calls until there is no room; how many answers are on their way then.
+    async fn fill(&mut self, path: &'static str, message: &[u8]) -> usize {
+        const MANY: usize = 20;
+        for _ in 0..MANY {
+            if let Err(status) = self.call(path, message.to_vec()).await {
+                refused(Err::<(), _>(status), Code::ResourceExhausted, "BUSY");
+                return self.held.len();
+            }
+        }
+        panic!("{MANY} unread answers of {path} fit");
+    }
+}
+
+const RETRIEVE: &str = "/forebay.v1.Objects/Retrieve";
+const REFLECT: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+/// Asks reflection for all services.
+const SERVICES: [u8; 2] = [7 << 3 | 2, 0];
+
+/// A message of these fields, texts or bytes by their numbers.
+fn message(fields: &[(u8, &str)]) -> Vec<u8> {
+    let encoded = fields.iter().flat_map(|(number, field)| {
+        let head = [number << 3 | 2, field.len() as u8];
+        [&head, field.as_bytes()].concat()
+    });
+    encoded.collect()
+}
+
+#[tokio::test]
+async fn a_call_is_in_flight_until_its_answer_is_sent() {
+    let door = Door::choose(bounded(Config {
+        calls_of_tenant: 2,
+        watches: 8,
+        ..Config::default()
+    }))
+    .await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    stored(&door.store, "data", b"value", &[1; 1 << 20]).await;
+    let mut unread = Unread::of(&door, &red.access_key).await;
+    for (path, asked, kind) in [
+        (RETRIEVE, message(&[(1, "data"), (2, "value")]), "call"),
+        (REFLECT, SERVICES.to_vec(), "watch"),
+    ] {
+        assert_eq!(unread.fill(path, &asked).await, 2, "{path}");
+        let line = format!("forebay_rpc_in_flight{{kind=\"{kind}\"}} 2\n");
+        let metrics = door.metrics();
+        assert!(metrics.contains(&line), "{line}{metrics}");
+        // Who lets go of an answer has room again.
+        unread.held.clear();
+        while unread.call(path, asked.clone()).await.is_err() {}
+        unread.held.clear();
+    }
 }
