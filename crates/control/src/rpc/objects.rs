@@ -80,8 +80,12 @@ impl<S: Store> Batch<S> {
     ///
     /// The store finds its namespace by name, perhaps long after the call came: the caller's flow control decides when the next
     /// elements begin. So the name is checked for each, in the same turn in which the store finds it, and must still stand for the
-    /// namespace that was the caller's. That is a look-up in memory beside a call of the store, and allocates nothing.
+    /// namespace that was the caller's; and the caller's key must still be what it was. Those are look-ups in memory beside a call
+    /// of the store, and allocate nothing.
     fn address<'a>(&'a self, key: &'a [u8]) -> Outcome<Address<'a>> {
+        if !self.service.stands(&self.caller) {
+            return Err(Refusal::key_gone());
+        }
         self.service.still(&self.namespace)?;
         Ok(Address::object(&self.namespace.name, key))
     }
@@ -91,12 +95,13 @@ impl<S: Store> Batch<S> {
         element: v1::GatherElement,
         checksum: bool,
     ) -> Outcome<v1::GatherResponse> {
+        let address = self.address(&element.key)?;
         let place = element.place.as_ref();
         let target = self
             .service
             .target(&self.caller, &self.session, place, Access::Write)?;
         let wanted = Wanted {
-            address: self.address(&element.key)?,
+            address,
             version: None,
             range: convert::range(element.range),
             checksum,
@@ -115,12 +120,13 @@ impl<S: Store> Batch<S> {
     }
 
     async fn store(&self, element: v1::ScatterElement) -> Outcome<v1::ScatterResponse> {
+        let address = self.address(&element.key)?;
         let place = element.place.as_ref();
         let target = self
             .service
             .target(&self.caller, &self.session, place, Access::Read)?;
         let arriving = Arriving {
-            address: self.address(&element.key)?,
+            address,
             condition: convert::condition(element.condition)?,
             expires: element.expires_ms,
             crc64nvme: element.crc64nvme,

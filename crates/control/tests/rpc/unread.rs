@@ -1,5 +1,6 @@
 //! Answers that nobody reads, and calls that are given up in their midst.
 
+use std::iter::repeat_n;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -198,4 +199,33 @@ async fn a_call_is_in_flight_until_its_answer_is_sent() {
         while unread.call(path, asked.clone()).await.is_err() {}
         unread.held.clear();
     }
+}
+
+#[tokio::test]
+async fn a_batch_ends_with_its_key() {
+    const MANY: usize = 2000;
+    let (door, mut red, _shared) = narrow().await;
+    let request = v1::ScatterRequest {
+        namespace: "data".into(),
+        elements: repeat_n(v1::ScatterElement::default(), MANY).collect(),
+        ..Default::default()
+    };
+    let mut answers = red.objects.scatter(request).await.unwrap().into_inner();
+    let first = answers.message().await.unwrap().unwrap();
+    assert_eq!(first.failure.unwrap().reason(), v1::Reason::Invalid);
+    door.identities.remove_key(&red.access_key).await.unwrap();
+    let mut reasons = Vec::new();
+    while let Some(answer) = answers.message().await.unwrap() {
+        reasons.push(answer.failure.unwrap().reason());
+    }
+    assert_eq!(reasons.len(), MANY - 1);
+    let begun = reasons
+        .iter()
+        .take_while(|reason| **reason == v1::Reason::Invalid);
+    let rest = &reasons[begun.count()..];
+    assert!(rest.len() > MANY / 2, "{}", rest.len());
+    assert!(
+        rest.iter()
+            .all(|reason| *reason == v1::Reason::Unauthenticated)
+    );
 }
