@@ -4,6 +4,7 @@ use forebay_api::v1::{self, admin_server};
 use forebay_store::Store;
 use tonic::{Request, Response, Status};
 
+use super::admission::Ticket;
 use super::convert;
 use super::identity::Caller;
 use super::status::{Outcome, Refusal};
@@ -152,8 +153,11 @@ impl<S: Store> admin_server::Admin for Door<S> {
         &self,
         request: Request<v1::ListNamespacesRequest>,
     ) -> Answer<v1::ListNamespacesResponse> {
+        let call = Ticket::of(&request)?;
         let (caller, _) = Caller::of(request)?;
         let namespaces = self.admin.namespaces(asked_for(&caller, "")?).await;
+        let names = namespaces.iter().map(|namespace| namespace.name.len());
+        call.hold(names.sum::<usize>() + namespaces.len() * size_of::<v1::Namespace>())?;
         answer(v1::ListNamespacesResponse {
             namespaces: namespaces.into_iter().map(convert::namespace).collect(),
         })

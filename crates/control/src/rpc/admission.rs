@@ -36,7 +36,7 @@ pub(crate) struct Bound {
     pub(crate) calls: usize,
     /// Calls of one tenant.
     pub(crate) of_tenant: usize,
-    /// Bytes of their messages together.
+    /// Bytes that they hold together.
     pub(crate) bytes: usize,
 }
 
@@ -98,8 +98,22 @@ impl InFlight {
 }
 
 impl Ticket {
+    /// Of an admitted request.
+    pub(crate) fn of<T>(request: &tonic::Request<T>) -> Outcome<Arc<Ticket>> {
+        let ticket = request.extensions().get::<Arc<Ticket>>().cloned();
+        ticket.ok_or_else(|| Refusal::new(Reason::Busy, "the call was not admitted"))
+    }
+
+    /// Counts memory that the call holds until its answer is sent, besides the bytes of its message.
+    pub(crate) fn hold(&self, bytes: usize) -> Outcome<()> {
+        match bytes == 0 || self.take(bytes) {
+            true => Ok(()),
+            false => Err(full()),
+        }
+    }
+
     /// Counts bytes; false when there is no room for them.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
+    fn take(&self, bytes: usize) -> bool {
         let mut used = self.shared.used.lock();
         let all = used.all.bytes;
         let Some(own) = used.tenants.get_mut(&self.tenant) else {
@@ -113,6 +127,10 @@ impl Ticket {
         }
         room
     }
+}
+
+fn full() -> Refusal {
+    Refusal::new(Reason::Busy, "calls in flight hold too much memory")
 }
 
 impl Drop for Ticket {
@@ -211,9 +229,9 @@ where
                 access_key = caller.principal(),
                 "gRPC call"
             );
-            request
-                .extensions_mut()
-                .insert(caller.making(served.clone()));
+            let extensions = request.extensions_mut();
+            extensions.insert(caller.making(served.clone()));
+            extensions.insert(ticket.clone());
         }
         let arrival = match which {
             // What is asked there comes message by message.
@@ -298,8 +316,7 @@ impl hyper::body::Body for Arriving {
             && let Some(data) = frame.data_ref()
             && !self.ticket.take(data.remaining())
         {
-            let refusal = Refusal::new(Reason::Busy, "too many bytes of messages are in flight");
-            return Poll::Ready(Some(Err(refusal.into())));
+            return Poll::Ready(Some(Err(full().into())));
         }
         Poll::Ready(frame)
     }

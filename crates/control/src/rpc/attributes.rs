@@ -41,6 +41,26 @@ pub(crate) fn kept(wanted: Option<v1::Attributes>) -> Outcome<Attributes> {
         .ok_or_else(|| Refusal::invalid("the attributes are too long"))
 }
 
+/// About what a message's attributes take beside themselves: a node of a map has room for eleven entries, and may be half empty.
+pub(crate) fn memory_of(wanted: &v1::Attributes) -> usize {
+    type Entry = (String, String);
+    const NODE: usize = 12 * size_of::<Entry>();
+    let headers = [
+        &wanted.content_type,
+        &wanted.cache_control,
+        &wanted.content_disposition,
+        &wanted.content_encoding,
+        &wanted.content_language,
+        &wanted.expires,
+    ];
+    let maps = [&wanted.metadata, &wanted.tags];
+    let nodes = maps.map(|map| map.len().div_ceil(5) * NODE);
+    let entries = maps.into_iter().flatten();
+    let texts = entries.flat_map(|(name, value)| [name, value]);
+    let texts = texts.chain(headers).map(String::capacity);
+    nodes.iter().sum::<usize>() + texts.sum::<usize>()
+}
+
 /// What is kept, as a message.
 pub(crate) fn told(kept: &Attributes) -> v1::Attributes {
     let text = |name: &str| kept.get(name).map(lossy).unwrap_or_default();

@@ -19,6 +19,7 @@ use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
+use super::admission::Ticket;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
@@ -28,6 +29,8 @@ use crate::{AllowedModule, Leave};
 
 /// The most output that an answer carries, or memory that is not mapped is given, in bytes.
 pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Parts of an output that are copied ahead of their reader: one that HTTP/2 has, one that it takes next, and one behind them.
+const AHEAD: usize = 3;
 /// Logs of a failed function that its refusal carries.
 const LOGS_BYTES_MAX: usize = 4 << 10;
 const LOGS_METADATA: &str = "forebay-logs-bin";
@@ -259,12 +262,15 @@ impl<S: Store> execution_server::Execution for Door<S> {
         &self,
         request: Request<v1::ExecuteRequest>,
     ) -> Result<Response<Self::ExecuteStream>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
+        call.hold(asked.inputs.capacity() * size_of::<v1::ExecuteInput>())?;
         let (mut executed, way) = self.executed(&caller, &asked).await?;
         let bytes = VecDeque::from(std::mem::take(&mut executed.bytes));
         let end = Some(end(&executed, way));
         let parts = Parts { bytes, end };
         let sent = parts.len();
+        call.hold(sent.min(AHEAD * INLINE_BYTES_MAX))?;
         self.sent(&caller, Way::Message, sent as u64);
         let (patience, open) = (self.config.patience, self.closing.subscribe());
         Ok(Response::new(parts.answer(patience, open)))

@@ -82,8 +82,9 @@ pub struct Config {
     pub calls_of_tenant: usize,
     /// The most watches; a tenant may have a quarter of them.
     pub watches: usize,
-    /// The most bytes of all messages in flight together.
-    pub message_bytes: usize,
+    /// The most bytes of memory that calls in flight hold together: of their messages, of what is made of those, and of values, lists and
+    /// outputs on their way to a reader. As many again for watches.
+    pub call_bytes: usize,
     /// How long a connection may be without a call of somebody known, and a message on its way.
     pub patience: Duration,
 }
@@ -96,7 +97,7 @@ impl Default for Config {
             calls: 1024,
             calls_of_tenant: 512,
             watches: 1024,
-            message_bytes: 8 * OBJECT_MESSAGE_BYTES_MAX,
+            call_bytes: 8 * OBJECT_MESSAGE_BYTES_MAX,
             patience: Duration::from_secs(30),
         }
     }
@@ -146,7 +147,7 @@ impl<S: Store> Service<S> {
         let bound = |calls, of_tenant| Bound {
             calls,
             of_tenant,
-            bytes: config.message_bytes,
+            bytes: config.call_bytes,
         };
         Arc::new(Service {
             changes: Changes::new(store.clone()),

@@ -12,6 +12,7 @@ use forebay_store::{
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::admission::Ticket;
 use super::answers;
 use super::attributes;
 use super::convert;
@@ -23,6 +24,10 @@ use super::{Door, ELEMENTS_MAX, EXIST_KEYS_MAX, Service};
 
 /// Keys looked for at first by LongestPrefix: most prefixes end early or not at all.
 const PREFIX_FIRST: usize = 64;
+
+/// What a key of Exist or LongestPrefix is in memory beside its bytes while it is looked for, with what is found.
+const KEY_MEMORY: usize =
+    size_of::<Bytes>() + size_of::<Address<'static>>() + size_of::<Option<Meta>>();
 
 /// Who asks for many elements, in which namespace, with which session.
 struct Batch<S> {
@@ -145,6 +150,11 @@ impl<S: Store> Batch<S> {
     }
 }
 
+/// What elements take until it is their turn, beside the bytes of their message: one without content has two of those.
+fn memory_of<E>(elements: &Vec<E>) -> usize {
+    elements.capacity() * size_of::<E>()
+}
+
 fn check_keys(keys: &[Bytes]) -> Outcome<()> {
     match keys.len() <= EXIST_KEYS_MAX {
         true => Ok(()),
@@ -193,6 +203,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
         &self,
         request: Request<v1::RetrieveRequest>,
     ) -> Result<Response<v1::RetrieveResponse>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         self.own_namespace(&caller, &asked.namespace)?;
         let wanted = Wanted {
@@ -203,7 +214,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
         };
         let (retrieved, data, way) = match &asked.place {
             None => {
-                let (retrieved, data) = retrieve_inline(&*self.store, wanted).await?;
+                let (retrieved, data) = retrieve_inline(&*self.store, wanted, &call).await?;
                 (retrieved, data, Way::Message)
             }
             place => {
@@ -243,9 +254,11 @@ impl<S: Store> objects_server::Objects for Door<S> {
         &self,
         request: Request<v1::ExistRequest>,
     ) -> Result<Response<v1::ExistResponse>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let namespace = self.own_namespace(&caller, &asked.namespace)?;
         check_keys(&asked.keys)?;
+        call.hold(asked.keys.len() * KEY_MEMORY)?;
         let found = self.existing(&asked.namespace, &asked.keys).await?;
         // Many look-ups are not one moment: the name must have stood for the caller's namespace in the last one, too.
         self.still(&namespace)?;
@@ -263,9 +276,11 @@ impl<S: Store> objects_server::Objects for Door<S> {
         &self,
         request: Request<v1::LongestPrefixRequest>,
     ) -> Result<Response<v1::LongestPrefixResponse>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let namespace = self.own_namespace(&caller, &asked.namespace)?;
         check_keys(&asked.keys)?;
+        call.hold(asked.keys.len() * KEY_MEMORY)?;
         let mut found = 0;
         let mut step = PREFIX_FIRST;
         // The store finds the namespace by name in every step: it must be the caller's before each, and after the last.
@@ -294,6 +309,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
         &self,
         request: Request<v1::ListRequest>,
     ) -> Result<Response<v1::ListResponse>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let namespace = self.own_namespace(&caller, &asked.namespace)?;
         let options = ListOptions {
@@ -309,6 +325,10 @@ impl<S: Store> objects_server::Objects for Door<S> {
         };
         let page = self.store.list(options).await.map_err(Refusal::from)?;
         self.still(&namespace)?;
+        let names = page.items.iter().map(|item| match item {
+            Item::Value(name, _) | Item::Prefix(name) => name.len(),
+        });
+        call.hold(names.sum::<usize>() + page.items.len() * size_of::<v1::ListEntry>())?;
         let next_page_token = page_token(page.next());
         let entries = page.items.into_iter().map(|item| v1::ListEntry {
             entry: Some(match item {
@@ -349,11 +369,13 @@ impl<S: Store> objects_server::Objects for Door<S> {
         &self,
         request: Request<v1::GatherRequest>,
     ) -> Result<Response<Self::GatherStream>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let count = asked.elements.len();
         let batch = self
             .0
             .batch(caller, &asked.namespace, asked.session, count)?;
+        call.hold(memory_of(&asked.elements))?;
         let elements = (0..).zip(asked.elements).map(move |(index, element)| {
             let batch = batch.clone();
             async move {
@@ -375,11 +397,15 @@ impl<S: Store> objects_server::Objects for Door<S> {
         &self,
         request: Request<v1::ScatterRequest>,
     ) -> Result<Response<Self::ScatterStream>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let count = asked.elements.len();
         let batch = self
             .0
             .batch(caller, &asked.namespace, asked.session, count)?;
+        let attributes = asked.elements.iter().flat_map(|one| &one.attributes);
+        let attributes = attributes.map(attributes::memory_of).sum::<usize>();
+        call.hold(memory_of(&asked.elements) + attributes)?;
         let elements = (0..).zip(asked.elements).map(move |(index, element)| {
             let batch = batch.clone();
             async move {

@@ -17,6 +17,7 @@ use forebay_store::{
     Upload, VersionId,
 };
 
+use super::admission::Ticket;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
@@ -233,10 +234,11 @@ async fn write_to<S: Store>(store: &S, wanted: Wanted<'_>, target: &Target) -> O
     })
 }
 
-/// Reads a small value into a message.
+/// Reads a small value into a message, which the call holds.
 pub(crate) async fn retrieve_inline<S: Store>(
     store: &S,
     wanted: Wanted<'_>,
+    call: &Ticket,
 ) -> Outcome<(Retrieved, Bytes)> {
     let mut object = store
         .retrieve(wanted.address, wanted.version, wanted.range)
@@ -248,6 +250,7 @@ pub(crate) async fn retrieve_inline<S: Store>(
             format!("a message carries at most {INLINE_BYTES_MAX} bytes, and these are {len}"),
         ));
     }
+    call.hold(len as usize)?;
     let mut checksum = Checksum::of(&wanted, &object.meta);
     let mut bytes = Vec::with_capacity(len as usize);
     while let Some(buf) = object.body.next().await? {

@@ -140,7 +140,7 @@ async fn calls_in_flight_have_a_most() {
 #[tokio::test]
 async fn bytes_in_flight_have_a_most() {
     let door = Door::choose(bounded(Config {
-        message_bytes: 600_000,
+        call_bytes: 600_000,
         ..Config::default()
     }))
     .await;
@@ -182,7 +182,7 @@ async fn there_is_room_for_a_tenant_that_has_nothing_in_flight() {
 #[tokio::test]
 async fn there_is_room_for_a_message_beside_another_tenants_unfinished_ones() {
     let door = Door::choose(bounded(Config {
-        message_bytes: 600_000,
+        call_bytes: 600_000,
         ..Config::default()
     }))
     .await;

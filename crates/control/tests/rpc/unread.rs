@@ -202,6 +202,46 @@ async fn a_call_is_in_flight_until_its_answer_is_sent() {
 }
 
 #[tokio::test]
+async fn what_a_call_holds_is_counted() {
+    let door = Door::choose(bounded(Config {
+        call_bytes: 5 << 20,
+        ..Config::default()
+    }))
+    .await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    stored(&door.store, "data", b"value", &[1; 1 << 20]).await;
+    for i in 0..400 {
+        let key = format!("{i:01000}");
+        stored(&door.store, "data", key.as_bytes(), b"").await;
+    }
+    // An element without content is two bytes of the message.
+    let elements = |count| [message(&[(1, "data")]), [3 << 3 | 2, 0].repeat(count)].concat();
+    // Nor does one with an empty attribute have many.
+    let element = [3 << 3 | 2, 4, 6 << 3 | 2, 2, 7 << 3 | 2, 0];
+    let attributes = [message(&[(1, "data")]), element.repeat(200)].concat();
+    let capacity = [7 << 3, 0xff, 0xff, 0xff, 1].to_vec();
+    let zeros = [message(&[(2, "zeros"), (6, "1000000")]), capacity].concat();
+    for (path, asked) in [
+        (RETRIEVE, message(&[(1, "data"), (2, "value")])),
+        ("/forebay.v1.Execution/Execute", zeros),
+        ("/forebay.v1.Objects/List", message(&[(1, "data")])),
+        ("/forebay.v1.Objects/Gather", elements(10_000)),
+        ("/forebay.v1.Objects/Scatter", elements(5000)),
+        ("/forebay.v1.Objects/Scatter", attributes),
+    ] {
+        let mut unread = Unread::of(&door, &red.access_key).await;
+        assert!(unread.fill(path, &asked).await > 0, "{path}");
+        drop(unread);
+        // What ended no longer counts.
+        let line = "forebay_rpc_in_flight{kind=\"call\"} 0\n";
+        while !door.metrics().contains(line) {
+            yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_batch_ends_with_its_key() {
     const MANY: usize = 2000;
     let (door, mut red, _shared) = narrow().await;
