@@ -14,6 +14,7 @@ use forebay_store::{
 use tokio::task::yield_now;
 
 use super::entered::{Entered, Named};
+use super::parts::Unfinished;
 use super::session::Session;
 use super::status::{of_condition, of_store};
 use super::transfer::{fill, place};
@@ -300,34 +301,45 @@ impl<S: Store, F: File> Target<S, F> {
             .parts
             .lock()
             .take(value.within.id(), value.key, part.offset);
-        let mut upload = match (unfinished, part.offset) {
-            (Some(unfinished), _) => unfinished.upload,
-            (None, 0) => {
-                let options = forebay_store::StoreOptions {
-                    size: None,
-                    condition,
-                };
-                let upload = self.store.store(value.address()?, options).await;
-                upload.map_err(|error| of_condition(&error, condition))?
-            }
+        let mut unfinished = match (unfinished, part.offset) {
+            (Some(unfinished), _) => unfinished,
+            (None, 0) => self.begin_value(&value, condition).await?,
             (None, _) => return Err(Status::COMMAND_SEQUENCE_ERROR),
         };
-        fill(&mut upload, payload, part.len).await?;
+        fill(&mut unfinished.upload, payload, part.len).await?;
         payload.whole().await?;
         value.address()?;
         if part.last {
-            let stored = upload.commit(Seal::default()).await;
+            let stored = unfinished.upload.commit(Seal::default()).await;
             stored.map_err(|error| of_condition(&error, condition))?;
             return Ok(0);
         }
-        let next = part.offset + part.len;
         let now_ms = self.clock.unix_millis();
+        unfinished.arrived(part.len, now_ms);
         let mut parts = session.parts.lock();
-        match parts.put(value.within.id(), value.key, upload, next, now_ms) {
+        match parts.put(value.within.id(), value.key, unfinished, now_ms) {
             true => session.unfinished.notify_one(),
             false => return Err(Status::CAPACITY_EXCEEDED),
         }
         Ok(0)
+    }
+
+    /// Begins a value that comes in parts, if its tenant may have one more.
+    async fn begin_value(
+        &self,
+        value: &Named<'_, S>,
+        condition: Condition,
+    ) -> Result<Unfinished<S::Upload>, Status> {
+        let info = value.within.info()?;
+        let room = self.parts.take(&info.config.tenant);
+        let room = room.ok_or(Status::CAPACITY_EXCEEDED)?;
+        let options = forebay_store::StoreOptions {
+            size: None,
+            condition,
+        };
+        let upload = self.store.store(value.address()?, options).await;
+        let upload = upload.map_err(|error| of_condition(&error, condition))?;
+        Ok(Unfinished::new(upload, room, self.clock.unix_millis()))
     }
 
     fn seal(&self, options: &StoreOptions) -> Result<Seal, Status> {

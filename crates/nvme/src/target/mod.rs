@@ -144,6 +144,7 @@ pub struct Target<S: Store, F: File> {
     counters: Counters,
     live: Arc<Live>,
     results: Arc<results::Room>,
+    parts: parts::Room,
     lending: Arc<Lending>,
     /// One for each proof that is computed.
     proving: Arc<Semaphore>,
@@ -163,8 +164,9 @@ impl<S: Store, F: File> Target<S, F> {
             ..config
         };
         Target {
-            store,
             results: results::Room::new(pool.usage().limit / RESULTS_SHARE),
+            parts: parts::Room::new(pool.usage().limit, &store.caps()),
+            store,
             lending: Arc::new(Lending::new(pool.usage().limit as u64 / LENDING_SHARE)),
             pool,
             clock,

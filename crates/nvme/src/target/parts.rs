@@ -1,19 +1,73 @@
 //! Values that arrive in several commands.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_store::Caps;
+use forebay_store::shares::{Held, Shares};
 
 /// Unfinished values of one controller.
 const UNFINISHED_MAX: usize = 32;
 /// An unfinished value that nobody goes on with is forgotten, in milliseconds.
 const IDLE_MS: u64 = 120_000;
 
+/// Unfinished values of all controllers hold at most this part of the pool.
+const ROOM_SHARE: usize = 4;
+
+/// Room for the unfinished values of all controllers, which tenants share: a store holds buffers of each for as long as its host likes.
+#[derive(Debug)]
+pub(super) struct Room {
+    shares: Arc<Shares>,
+    /// What a store holds of one value between two parts.
+    value_bytes: usize,
+}
+
+impl Room {
+    /// In a pool of so many bytes, before a store that can do this.
+    pub(super) fn new(pool_bytes: usize, caps: &Caps) -> Room {
+        Room {
+            shares: Shares::new(pool_bytes / ROOM_SHARE),
+            // What it has taken and not written, and a buffer that is not full.
+            value_bytes: (caps.write_behind + 1).saturating_mul(caps.chunk_bytes),
+        }
+    }
+
+    /// Room for one more value of a tenant's, if it may have that: nobody waits for it.
+    pub(super) fn take(&self, tenant: &str) -> Option<Held> {
+        let mut held = self.shares.of(tenant);
+        held.grow(self.value_bytes).then_some(held)
+    }
+}
+
 /// A value that is not whole yet.
 #[derive(Debug)]
 pub(super) struct Unfinished<U> {
     pub(super) upload: U,
     /// Where the next part belongs.
-    pub(super) next: u64,
+    next: u64,
+    /// When its host went on with it.
     touched_ms: u64,
+    _room: Held,
+}
+
+impl<U> Unfinished<U> {
+    /// Nothing of it is here.
+    pub(super) fn new(upload: U, room: Held, now_ms: u64) -> Unfinished<U> {
+        Unfinished {
+            upload,
+            next: 0,
+            touched_ms: now_ms,
+            _room: room,
+        }
+    }
+
+    /// A part has arrived. One without a byte is no sign that its host goes on.
+    pub(super) fn arrived(&mut self, bytes: u64, now_ms: u64) {
+        self.next += bytes;
+        if bytes > 0 {
+            self.touched_ms = now_ms;
+        }
+    }
 }
 
 /// By namespace of the store, which is another when it was made anew, and key. While a part arrives its value is not in here.
@@ -47,18 +101,12 @@ impl<U> Parts<U> {
         &mut self,
         namespace: u32,
         key: &[u8],
-        upload: U,
-        next: u64,
+        value: Unfinished<U>,
         now_ms: u64,
     ) -> bool {
         self.forget(now_ms);
         let room = self.values.len() < UNFINISHED_MAX;
         if room {
-            let value = Unfinished {
-                upload,
-                next,
-                touched_ms: now_ms,
-            };
             self.values.insert((namespace, key.to_vec()), value);
         }
         room
@@ -83,13 +131,21 @@ impl<U> Parts<U> {
 mod tests {
     use super::*;
 
+    /// A value of which so many bytes came at this time.
+    fn begun(bytes: u64, now_ms: u64) -> Unfinished<()> {
+        let mut value = Unfinished::new((), Shares::new(0).of("red"), now_ms);
+        value.arrived(bytes, now_ms);
+        value
+    }
+
     #[test]
     fn parts_follow_each_other_or_the_value_is_forgotten() {
         let mut parts = Parts::default();
-        assert!(parts.put(1, b"key", (), 10, 0));
+        assert!(parts.put(1, b"key", begun(10, 0), 0));
         assert!(parts.take(2, b"key", 10).is_none());
-        assert!(parts.take(1, b"key", 10).is_some());
-        assert!(parts.put(1, b"key", (), 20, 0));
+        let mut value = parts.take(1, b"key", 10).unwrap();
+        value.arrived(10, 0);
+        assert!(parts.put(1, b"key", value, 0));
         assert!(parts.take(1, b"key", 10).is_none());
         assert!(parts.take(1, b"key", 20).is_none());
     }
@@ -98,13 +154,46 @@ mod tests {
     fn unfinished_values_are_bounded_and_idle_ones_go() {
         let mut parts = Parts::default();
         for at in 0..UNFINISHED_MAX {
-            assert!(parts.put(1, &[at as u8 + 1], (), 1, 0));
+            assert!(parts.put(1, &[at as u8 + 1], begun(1, 0), 0));
         }
-        assert!(!parts.put(1, b"more", (), 1, IDLE_MS - 1));
-        assert!(parts.put(1, b"more", (), 1, IDLE_MS));
+        assert!(!parts.put(1, b"more", begun(1, IDLE_MS - 1), IDLE_MS - 1));
+        assert!(parts.put(1, b"more", begun(1, IDLE_MS), IDLE_MS));
         assert_eq!(parts.values.len(), 1);
         assert_eq!(parts.forget(2 * IDLE_MS - 1), Some(1));
         assert_eq!(parts.forget(2 * IDLE_MS), None);
         assert!(parts.values.is_empty());
+    }
+
+    #[test]
+    fn a_part_without_a_byte_does_not_keep_a_value() {
+        let mut parts = Parts::default();
+        let mut value = begun(1, 0);
+        value.arrived(0, IDLE_MS - 1);
+        assert!(parts.put(1, b"key", value, IDLE_MS - 1));
+        assert_eq!(parts.forget(IDLE_MS - 1), Some(1));
+        let mut value = parts.take(1, b"key", 1).unwrap();
+        value.arrived(1, IDLE_MS - 1);
+        assert!(parts.put(1, b"key", value, IDLE_MS - 1));
+        assert_eq!(parts.forget(IDLE_MS), Some(IDLE_MS - 1));
+    }
+
+    #[test]
+    fn a_tenant_leaves_room_to_others() {
+        let caps = Caps {
+            name: "test",
+            durable: true,
+            versions: false,
+            value_bytes_max: 1 << 30,
+            chunk_bytes: 10,
+            read_ahead: 0,
+            write_behind: 1,
+        };
+        let room = Room::new(400, &caps);
+        let red: Vec<_> = std::iter::from_fn(|| room.take("red")).collect();
+        assert_eq!(red.len(), 3);
+        let blue = room.take("blue").unwrap();
+        assert!(room.take("blue").is_none() && room.take("green").is_some());
+        drop((red, blue));
+        assert!(room.shares.is_free());
     }
 }

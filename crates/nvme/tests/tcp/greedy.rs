@@ -1,11 +1,15 @@
 //! Hosts that ask for more than they take or send: others have what they need all the same.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_engine::{Config, Engine};
+use forebay_io::SystemClock;
+use forebay_io::sim::SimDisk;
 use forebay_mem::Pool;
 use forebay_nvme::tcp::Limits;
-use forebay_proto::nvme::kv::KvCommand;
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::{SglDescriptor, Status};
 
@@ -149,6 +153,58 @@ fn a_host_has_no_more_by_coming_several_times() {
         assert_eq!(stored, Status::SUCCESS);
     }
     assert!(world.held() - before <= 4 << 20, "{}", world.held());
+}
+
+/// A part of a value that does not end with it.
+fn part(name: &str, offset: usize, len: usize) -> KvCommand {
+    KvCommand::StorePart {
+        key: KeyAt::Inline(key(name)),
+        offset: offset as u64,
+        value_bytes: len as u32,
+        options: StoreOptions::default(),
+        last: false,
+    }
+}
+
+#[test]
+fn values_that_do_not_end_leave_buffers_to_others() {
+    const PART_BYTES: usize = (1 << 20) - (4 << 10);
+    const VALUES: usize = 32;
+    let pool = Pool::new(16 << 20);
+    let config = Config {
+        segment_bytes: 1 << 20,
+        reserve_bytes: 0,
+        cache_bytes: 0,
+        index_cache_bytes: 1 << 20,
+        ..Config::default()
+    };
+    let clock = Arc::new(SystemClock::default());
+    let engine = Engine::open(SimDisk::new(1), clock, pool.clone(), config).unwrap();
+    let world = World::of(engine, pool, Limits::default(), |_| {});
+    let (_witness, mut witness) = world.host(PLAIN);
+    let data = bytes(PART_BYTES, 1);
+    let mut taken = 0;
+    let greedy = [GREEDY[0]; 2].map(|nqn| {
+        let (admin, mut io) = world.host(Options { nqn, ..PLAIN });
+        for number in 0..VALUES {
+            let part = part(&format!("part {number}"), 0, PART_BYTES);
+            let (completion, _) = io.run(part.entry(0, KV), &data, 0);
+            match completion.status.code() {
+                Status::SUCCESS => taken += 1,
+                Status::CAPACITY_EXCEEDED => {}
+                other => panic!("{other}"),
+            }
+        }
+        (admin, io)
+    });
+    assert!(taken > 0, "one is not many");
+    let stored = witness.store("witness", &bytes(2 << 20, 1));
+    assert_eq!(stored, Status::SUCCESS);
+    // What ends makes room.
+    drop(greedy);
+    world.wait_for_ends(4);
+    let (completion, _) = witness.run(part("part", 0, PART_BYTES).entry(0, KV), &data, 0);
+    assert_eq!(completion.status.code(), Status::SUCCESS);
 }
 
 #[test]

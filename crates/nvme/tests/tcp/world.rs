@@ -35,13 +35,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub type File = Slow;
 
 /// What is served.
-pub struct World {
+pub struct World<S: Store = MemoryStore> {
     pub address: SocketAddr,
     pub pool: Pool,
-    pub target: Arc<Target<MemoryStore, File>>,
+    pub target: Arc<Target<S, File>>,
     /// The blocks.
     pub file: File,
-    pub door: Arc<Door<MemoryStore, File>>,
+    pub door: Arc<Door<S, File>>,
     /// One for each connection that has ended.
     ended: mpsc::Receiver<()>,
     going: Arc<Notify>,
@@ -51,7 +51,7 @@ pub struct World {
     _folder: tempfile::TempDir,
 }
 
-impl Drop for World {
+impl<S: Store> Drop for World<S> {
     fn drop(&mut self) {
         if let Some((threads, stop)) = self.threads.take() {
             let _ = stop.send(());
@@ -82,8 +82,8 @@ enum Given {
 }
 
 /// Serves the connections it is given, until there will be no more.
-async fn shard(
-    door: Arc<Door<MemoryStore, File>>,
+async fn shard<S: Store>(
+    door: Arc<Door<S, File>>,
     going: Arc<Notify>,
     trusting: Arc<AtomicBool>,
     over: mpsc::Sender<()>,
@@ -110,8 +110,8 @@ async fn shard(
 }
 
 /// Gives connections to the shards in turn, so that the queues of a controller are on several.
-async fn accept(
-    store: Arc<MemoryStore>,
+async fn accept<S: Store>(
+    store: Arc<S>,
     started: mpsc::Sender<SocketAddr>,
     shards: Vec<tokio::sync::mpsc::UnboundedSender<Given>>,
 ) {
@@ -144,10 +144,23 @@ impl World {
 
     /// With buffers of this pool.
     pub fn over(pool: Pool, limits: Limits, choose: impl FnOnce(&mut TargetConfig)) -> World {
-        let folder = tempfile::tempdir().unwrap();
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
         let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let store = Arc::new(MemoryStore::new(pool.clone(), clock));
+        let store = MemoryStore::new(pool.clone(), clock);
+        World::of(store, pool, limits, choose)
+    }
+}
+
+impl<S: Store> World<S> {
+    /// With values in this store.
+    pub fn of(
+        store: S,
+        pool: Pool,
+        limits: Limits,
+        choose: impl FnOnce(&mut TargetConfig),
+    ) -> World<S> {
+        let store = Arc::new(store);
+        let folder = tempfile::tempdir().unwrap();
         let disk = Directory::open(folder.path()).unwrap();
         let options = OpenOptions {
             create: true,
