@@ -9,7 +9,7 @@ use forebay_proto::nvme::kv::{
 };
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
-    After, Condition, DeleteOptions, Item, ListOptions, Seal, Space, Store, Upload,
+    After, Condition, DeleteOptions, Durability, Item, ListOptions, Seal, Space, Store, Upload,
 };
 use tokio::task::yield_now;
 
@@ -91,8 +91,6 @@ impl<S: Store, F: File> Target<S, F> {
                 let value = entered.key(key.as_bytes());
                 self.delete(&value).await
             }
-            // What was acknowledged is as durable as its namespace promises.
-            KvCommand::Flush => Ok(0),
             // The others are seldom: they need no place in the future of every command.
             command => {
                 let seldom = self.execute_seldom(session, nsid, entered, command, payload);
@@ -137,6 +135,7 @@ impl<S: Store, F: File> Target<S, F> {
                 self.store_part(session, value, part, options, payload)
                     .await
             }
+            KvCommand::Flush => self.flush(entered).await,
             KvCommand::RetrieveByHead { buffer_bytes } => {
                 let key = self.head(payload).await?;
                 let head_bytes = (head::LENGTH_BYTES + key.as_bytes().len()) as u64;
@@ -207,10 +206,9 @@ impl<S: Store, F: File> Target<S, F> {
                 self.program(session, nsid, entered, command, payload).await
             }
             // Executed where they came from.
-            KvCommand::Retrieve { .. }
-            | KvCommand::Exist { .. }
-            | KvCommand::Delete { .. }
-            | KvCommand::Flush => Err(Status::INTERNAL_ERROR),
+            KvCommand::Retrieve { .. } | KvCommand::Exist { .. } | KvCommand::Delete { .. } => {
+                Err(Status::INTERNAL_ERROR)
+            }
         }
     }
 
@@ -340,6 +338,16 @@ impl<S: Store, F: File> Target<S, F> {
         let upload = self.store.store(value.address()?, options).await;
         let upload = upload.map_err(|error| of_condition(&error, condition))?;
         Ok(Unfinished::new(upload, room, self.clock.unix_millis()))
+    }
+
+    /// Makes durable what was answered early; where nothing is, there is nothing to do.
+    async fn flush(&self, entered: &Entered<'_, S>) -> Result<u64, Status> {
+        let durability = entered.info()?.config.durability;
+        if let Durability::Relaxed { .. } = durability {
+            let settled = self.store.settle().await;
+            settled.map_err(|error| of_store(&error))?;
+        }
+        Ok(0)
     }
 
     fn seal(&self, options: &StoreOptions) -> Result<Seal, Status> {

@@ -4,6 +4,7 @@ mod admission;
 mod anew;
 mod blocks;
 mod discovery;
+mod durable;
 mod execute;
 mod hostile;
 mod model;
