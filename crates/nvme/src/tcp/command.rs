@@ -136,6 +136,10 @@ impl<S: Store, F: File> Queue<'_, S, F> {
 
     async fn admin(&self, begin: Begin) -> Outcome {
         let entry = &begin.entry;
+        if let Pointer::ToHost(_) = begin.pointer {
+            // What it answers is made when there is room for it: a host, which may be anybody, reads it when it likes.
+            poll_fn(|_| self.wire.poll_room(begin.place)).await;
+        }
         let data_bytes = Controller::data_in_bytes(entry) as u32;
         if data_bytes > begin.pointer.len() {
             return Outcome::status(Status::DATA_SGL_LENGTH_INVALID.answered());

@@ -32,9 +32,6 @@ use crate::target::Fuser;
 const ROUNDS_MAX: usize = 16;
 /// Looks at the socket in a row before other tasks get a turn; some microseconds.
 const LOOKS: usize = 8;
-/// Bytes that wait to be sent: beyond, nothing is taken from a host that does not take its answers. More than commands send ahead: what
-/// one that reads and writes has still to send does not wait for what it has still to take.
-const SENDER_BYTES_MAX: usize = 4 << 20;
 /// So much is sent without waiting for the rest of what came together: the host goes on with it meanwhile.
 const SEND_EARLY_BYTES: usize = 64 << 10;
 /// How long commands in progress may take when the queue is to end.
@@ -256,7 +253,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         while self.ending.is_none() {
             let next = {
                 let state = &mut *wire.state();
-                if state.sender.bytes() > SENDER_BYTES_MAX {
+                if state.takes_nothing() {
                     return Ok(called);
                 }
                 state.receiver.next(&mut state.transfers)

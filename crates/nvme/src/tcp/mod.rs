@@ -285,9 +285,7 @@ impl<S: Store, F: File> Door<S, F> {
         let qid = connect.qid;
         if qid > 0 {
             let bytes = self.target.config().in_capsule_bytes as usize;
-            wire.state()
-                .receiver
-                .set_capsule_data_bytes_max(bytes, STAGING_BYTES);
+            wire.state().set_io(bytes);
             // The host may repeat what it began before: nothing of that may happen after what this queue does.
             let settled = pin!(async {
                 association.settled().await;

@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::task::{Poll, ready};
 
+use super::STAGING_BYTES;
 use super::receiver::{Filled, Receiver};
 use super::sender::Sender;
 use super::transfers::Transfers;
@@ -13,8 +14,25 @@ use forebay_proto::nvme::Status;
 use forebay_proto::nvme_tcp::Data;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Bytes that wait to be sent: beyond, commands wait with more.
-const SEND_AHEAD_BYTES: usize = 2 << 20;
+/// How many bytes may wait to be sent.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Beyond, commands wait with more.
+    commands: usize,
+    /// Beyond, nothing is taken from a host that does not take its answers. More than commands send ahead: what one that reads and writes
+    /// has still to send does not wait for what it has still to take.
+    host: usize,
+}
+
+/// Of an admin queue, which anybody may have: about two of its longest answers.
+const ADMIN_AHEAD: Ahead = Ahead {
+    commands: 64 << 10,
+    host: 256 << 10,
+};
+const IO_AHEAD: Ahead = Ahead {
+    commands: 2 << 20,
+    host: 4 << 20,
+};
 
 /// One connection.
 pub(super) struct Wire {
@@ -31,6 +49,7 @@ pub(super) struct State {
     staged: Option<Staged>,
     /// Data of capsules whose commands did not take it at once, by place.
     kept: Vec<Vec<u8>>,
+    ahead: Ahead,
     /// Bytes that the sender will be given together with completions.
     promised: usize,
     /// Places whose commands wait until there is less to send.
@@ -59,6 +78,7 @@ impl Wire {
                 transfers: Transfers::default(),
                 staged: None,
                 kept: Vec::new(),
+                ahead: ADMIN_AHEAD,
                 promised: 0,
                 crowd: Vec::new(),
                 broken: None,
@@ -134,6 +154,11 @@ impl Wire {
         }
     }
 
+    /// Waits until not too much waits to be sent.
+    pub(super) fn poll_room(&self, place: usize) -> Poll<()> {
+        self.state().poll_room(place)
+    }
+
     /// Hands data to the sender as soon as not too much waits there; `data` is taken when ready.
     pub(super) fn poll_send(&self, place: usize, data: &mut Option<(Data, Buf)>) -> Poll<()> {
         let mut state = self.state();
@@ -169,6 +194,18 @@ impl Wire {
 }
 
 impl State {
+    /// It is an I/O queue, whose capsules may have this much data.
+    pub(super) fn set_io(&mut self, capsule_data_bytes_max: usize) {
+        self.ahead = IO_AHEAD;
+        self.receiver
+            .set_capsule_data_bytes_max(capsule_data_bytes_max, STAGING_BYTES);
+    }
+
+    /// Whether nothing is to be taken from the host now.
+    pub(super) fn takes_nothing(&self) -> bool {
+        self.sender.bytes() > self.ahead.host
+    }
+
     /// A command is about to be started, with this data in its capsule.
     pub(super) fn begin(&mut self, place: usize, data: Range<usize>) {
         self.staged = Some(Staged {
@@ -208,7 +245,7 @@ impl State {
     }
 
     fn is_crowded(&self) -> bool {
-        self.sender.bytes() + self.promised > SEND_AHEAD_BYTES
+        self.sender.bytes() + self.promised > self.ahead.commands
     }
 
     fn poll_room(&mut self, place: usize) -> Poll<()> {

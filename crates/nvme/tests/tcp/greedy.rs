@@ -9,12 +9,18 @@ use forebay_io::SystemClock;
 use forebay_io::sim::SimDisk;
 use forebay_mem::Pool;
 use forebay_nvme::tcp::Limits;
+use forebay_proto::nvme::discovery::{
+    DiscoveryEntry, DiscoveryLog, SecureChannel, SubsystemType, TRANSPORT_TCP,
+};
+use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN, Property};
 use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions};
+use forebay_proto::nvme::log_page::{GetLogPage, lid};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
-use forebay_proto::nvme::{SglDescriptor, Status};
+use forebay_proto::nvme::property::{Configuration, offset};
+use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
 
 use crate::host::{Got, Host, Options, PLAIN, bytes, key, store};
-use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
+use crate::world::{BLOCK, BLOCK_BYTES, KV, NQN, World};
 
 /// Hosts of other names than the one that is to have what it needs.
 const GREEDY: [&str; 4] = [
@@ -62,12 +68,14 @@ fn reads_without_taking(world: &World, nqn: &'static str, reads: usize) -> (Host
     (admin, io)
 }
 
-/// Waits until hosts hold all that they will, or nearly.
-fn settle(world: &World) {
-    let mut before = usize::MAX;
-    while world.held() != before {
-        before = world.held();
+/// Looks until hosts hold all that they will, or nearly.
+fn settled<T: PartialEq>(look: impl Fn() -> T) -> T {
+    loop {
+        let before = look();
         std::thread::sleep(Duration::from_millis(200));
+        if look() == before {
+            return before;
+        }
     }
 }
 
@@ -133,7 +141,7 @@ fn answers_that_several_hosts_do_not_read_are_not_in_the_way_of_another() {
     let world = World::over(Pool::new(16 << 20), limits, |_| {});
     let (_witness, mut witness) = world.host(PLAIN);
     let _greedy = GREEDY.map(|nqn| reads_without_taking(&world, nqn, 100));
-    settle(&world);
+    settled(|| world.held());
     for _ in 0..8 {
         ask_to_read(&mut witness);
         take_all(&mut witness, 1);
@@ -147,7 +155,7 @@ fn a_host_has_no_more_by_coming_several_times() {
     let (_witness, mut witness) = world.host(PLAIN);
     let before = world.held();
     let _greedy = [GREEDY[0]; 4].map(|nqn| reads_without_taking(&world, nqn, 100));
-    settle(&world);
+    settled(|| world.held());
     for _ in 0..8 {
         let stored = witness.store("witness", &bytes(2 << 20, 1));
         assert_eq!(stored, Status::SUCCESS);
@@ -205,6 +213,74 @@ fn values_that_do_not_end_leave_buffers_to_others() {
     world.wait_for_ends(4);
     let (completion, _) = witness.run(part("part", 0, PART_BYTES).entry(0, KV), &data, 0);
     assert_eq!(completion.status.code(), Status::SUCCESS);
+}
+
+fn way(service: &str) -> DiscoveryEntry {
+    DiscoveryEntry {
+        transport: TRANSPORT_TCP,
+        address_family: 1,
+        kind: SubsystemType::Nvm,
+        port_id: 1,
+        service: service.to_owned(),
+        subnqn: NQN.to_owned(),
+        address: "127.0.0.1".to_owned(),
+        secure_channel: SecureChannel::NotSpecified,
+    }
+}
+
+#[test]
+fn answers_of_admin_queues_are_made_when_there_is_room_for_them() {
+    const ASKED: usize = 128;
+    const LOG_BYTES: usize = 64 << 10;
+    let world = World::new();
+    world.target.set_addresses(vec![way("4420")]);
+    let (mut one_shard, mut other_shard) = world.host(PLAIN);
+    world.narrow();
+    let options = Options {
+        entries: ASKED as u32,
+        nqn: GREEDY[0],
+        subnqn: DISCOVERY_NQN,
+        ..PLAIN
+    };
+    let mut host = Host::initialize(world.connect(), options);
+    host.join(0, CNTLID_DYNAMIC).expect("a controller");
+    let enable = Property::set(offset::CC, u64::from(Configuration::ENABLE.0), 0);
+    host.ok(enable);
+    let asked = GetLogPage {
+        lid: lid::DISCOVERY,
+        retain_event: false,
+        bytes: LOG_BYTES as u64,
+        offset: 0,
+        csi: 0,
+    };
+    let mut many = Vec::new();
+    for _ in 0..ASKED {
+        let entry = host.numbered(asked.entry(0, 0));
+        let sgl = SglDescriptor::transport(LOG_BYTES as u32);
+        many.extend(host.capsule_bytes(&entry.with_sgl(sgl), &[]));
+    }
+    host.send(&many);
+    // Whatever is made of them before they are read has been made when both shards have had several turns.
+    for _ in 0..8 {
+        one_shard.ok(SubmissionQueueEntry::new(opcode::admin::KEEP_ALIVE, 0, 0));
+        assert_eq!(other_shard.store("turn", b""), Status::SUCCESS);
+    }
+    world.target.set_addresses(vec![way("4421")]);
+    let (mut made, mut answers) = (0, 0);
+    while answers < ASKED {
+        match host.get() {
+            Got::Data(_, data) => {
+                let log = DiscoveryLog::decode(&data).unwrap();
+                made += usize::from(log.entries[0].service == "4420");
+            }
+            Got::Completion(completion) if completion.status.is_success() => answers += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(
+        made * LOG_BYTES <= 512 << 10,
+        "{made} before they were read"
+    );
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub struct Options {
     pub kato_ms: u32,
     pub entries: u32,
     pub nqn: &'static str,
+    pub subnqn: &'static str,
 }
 
 pub const PLAIN: Options = Options {
@@ -36,6 +37,7 @@ pub const PLAIN: Options = Options {
     kato_ms: 0,
     entries: 32,
     nqn: "nqn.2026-01.org.example:host",
+    subnqn: NQN,
 };
 
 /// Another host.
@@ -122,7 +124,7 @@ impl Host {
             kato_ms: self.options.kato_ms,
             host_id: [7; 16],
             cntlid,
-            subnqn: NQN.to_owned(),
+            subnqn: self.options.subnqn.to_owned(),
             hostnqn: self.options.nqn.to_owned(),
         };
         let entry = connect.entry(0);

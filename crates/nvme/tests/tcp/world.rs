@@ -46,6 +46,7 @@ pub struct World<S: Store = MemoryStore> {
     ended: mpsc::Receiver<()>,
     going: Arc<Notify>,
     trusting: Arc<AtomicBool>,
+    narrow: Arc<AtomicBool>,
     shards: Vec<tokio::sync::mpsc::WeakUnboundedSender<Given>>,
     threads: Option<(Vec<JoinHandle<()>>, oneshot::Sender<()>)>,
     _folder: tempfile::TempDir,
@@ -113,6 +114,7 @@ async fn shard<S: Store>(
 async fn accept<S: Store>(
     store: Arc<S>,
     started: mpsc::Sender<SocketAddr>,
+    narrow: Arc<AtomicBool>,
     shards: Vec<tokio::sync::mpsc::UnboundedSender<Given>>,
 ) {
     let config = NamespaceConfig {
@@ -124,6 +126,9 @@ async fn accept<S: Store>(
     started.send(listener.local_addr().unwrap()).unwrap();
     for shard in shards.iter().cycle() {
         let (stream, _) = listener.accept().await.unwrap();
+        if narrow.load(SeqCst) {
+            forebay_io::socket::set_send_buffer(&stream, 4096).unwrap();
+        }
         let stream = stream.into_std().unwrap();
         assert!(shard.send(Given::Stream(stream)).is_ok());
     }
@@ -185,6 +190,7 @@ impl<S: Store> World<S> {
         let (stop, stopped) = oneshot::channel();
         let going = Arc::new(Notify::new());
         let trusting = Arc::new(AtomicBool::new(false));
+        let narrow = Arc::new(AtomicBool::new(false));
         let mut shards = Vec::new();
         let mut threads = Vec::new();
         for _ in 0..SHARDS {
@@ -197,10 +203,11 @@ impl<S: Store> World<S> {
             shards.push(give);
         }
         let weak = shards.iter().map(|shard| shard.downgrade()).collect();
+        let narrowing = narrow.clone();
         threads.push(std::thread::spawn(move || {
             run(async {
                 tokio::select! {
-                    () = accept(store, started, shards) => {}
+                    () = accept(store, started, narrowing, shards) => {}
                     _ = stopped => {}
                 }
             });
@@ -214,6 +221,7 @@ impl<S: Store> World<S> {
             ended,
             going,
             trusting,
+            narrow,
             shards: weak,
             threads: Some((threads, stop)),
             _folder: folder,
@@ -255,6 +263,11 @@ impl<S: Store> World<S> {
     /// Whether connections that come from now on are those of the server's owner.
     pub fn trust(&self, trusted: bool) {
         self.trusting.store(trusted, SeqCst);
+    }
+
+    /// The system keeps little of what is sent to connections that come from now on.
+    pub fn narrow(&self) {
+        self.narrow.store(true, SeqCst);
     }
 
     /// Tells all connections that the server stops.
