@@ -401,7 +401,8 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
 }
 
 impl<S: Store, F, N> Driver<'_, S, F, N> {
-    /// Whether the host is too late with what it has to take or to give. A moment at which it is we who do not look is no such.
+    /// Whether the host is too late with what it has to take or to give. A moment at which it is we who do not look is no such, unless it is
+    /// its own commands that keep us from that.
     fn is_stalled(&mut self, now: Instant) -> bool {
         let state = self.wire.state();
         let takes = Debt {
@@ -414,9 +415,10 @@ impl<S: Store, F, N> Driver<'_, S, F, N> {
             owed: state.transfers.owed().max(rest),
             moved: state.receiver.received(),
         };
+        let stuck = state.keeps_enough() && !self.fused.is_empty();
         drop(state);
         let takes = Some(takes).filter(|debt| debt.owed > 0);
-        let gives = Some(gives).filter(|debt| self.waits_for_host && debt.owed > 0);
+        let gives = Some(gives).filter(|debt| (self.waits_for_host || stuck) && debt.owed > 0);
         let wanted = self.association.lending.is_wanted();
         self.stall.look(now, takes, gives, wanted)
     }

@@ -29,7 +29,7 @@
 //! [`Limits`] says how long hosts are waited for and what is lent to them. A queue runs as many commands as it has entries; one more
 //! ends it. A command whose data comes by R2T holds no buffer before data comes, and all commands of a host are lent a bounded amount
 //! of memory, until what they answer has gone: who comes later asks for its data later. Reading stops while a command has no place
-//! for what comes next.
+//! for what comes next, and while much that came in capsules waits for its commands.
 mod association;
 mod command;
 mod driver;

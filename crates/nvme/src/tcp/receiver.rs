@@ -119,6 +119,11 @@ impl Receiver {
         (self.start, self.end) = (0, staged);
     }
 
+    /// How much room there is for what comes together.
+    pub(super) fn staging_bytes(&self) -> usize {
+        self.staging.len()
+    }
+
     fn staged(&self) -> &[u8] {
         &self.staging[self.start..self.end]
     }

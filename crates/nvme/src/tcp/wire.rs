@@ -47,8 +47,9 @@ pub(super) struct State {
     pub(super) transfers: Transfers,
     /// The command that is being started.
     staged: Option<Staged>,
-    /// Data of capsules whose commands did not take it at once, by place.
+    /// Data of capsules whose commands did not take it at once, by place, and how many bytes that is.
     kept: Vec<Vec<u8>>,
+    kept_bytes: usize,
     ahead: Ahead,
     /// Bytes that the sender will be given together with completions.
     promised: usize,
@@ -78,6 +79,7 @@ impl Wire {
                 transfers: Transfers::default(),
                 staged: None,
                 kept: Vec::new(),
+                kept_bytes: 0,
                 ahead: ADMIN_AHEAD,
                 promised: 0,
                 crowd: Vec::new(),
@@ -203,7 +205,13 @@ impl State {
 
     /// Whether nothing is to be taken from the host now.
     pub(super) fn takes_nothing(&self) -> bool {
-        self.sender.bytes() > self.ahead.host
+        self.sender.bytes() > self.ahead.host || self.keeps_enough()
+    }
+
+    /// Whether as much is kept of capsules as may come together. Commands whose data that is have all that they need of their host, and
+    /// end without it; but halves of fused operations may wait for what commands hold whose data is behind theirs.
+    pub(super) fn keeps_enough(&self) -> bool {
+        self.kept_bytes > self.receiver.staging_bytes()
     }
 
     /// A command is about to be started, with this data in its capsule.
@@ -228,8 +236,15 @@ impl State {
         }
         let data = self.receiver.capsule_data(&data);
         count_copy(CopySite::LinkStaging, data.len());
-        self.kept[place].clear();
-        self.kept[place].extend_from_slice(data);
+        self.kept[place] = data.to_vec();
+        self.kept_bytes += data.len();
+    }
+
+    /// The command in `place` has ended.
+    pub(super) fn ended(&mut self, place: usize) {
+        if let Some(kept) = self.kept.get_mut(place) {
+            self.kept_bytes -= std::mem::take(kept).len();
+        }
     }
 
     fn capsule_data(&self, place: usize) -> &[u8] {

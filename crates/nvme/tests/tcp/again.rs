@@ -20,7 +20,7 @@ fn world_of_few_buffers() -> World {
 }
 
 /// All buffers that there are.
-fn take_all(world: &World) -> Vec<BufMut> {
+pub fn all_buffers(world: &World) -> Vec<BufMut> {
     let take = |len| move || world.pool.try_take(len).ok();
     let large = std::iter::from_fn(take(BLOCK_MAX_BYTES));
     large.chain(std::iter::from_fn(take(4096))).collect()
@@ -29,7 +29,7 @@ fn take_all(world: &World) -> Vec<BufMut> {
 /// A write that waits for a buffer, on the second shard, which does something else from then on.
 fn waiting_write(world: &World) -> (Host, Host, std::sync::mpsc::Sender<()>) {
     let (admin, mut io) = world.host(PLAIN);
-    let taken = take_all(world);
+    let taken = all_buffers(world);
     write(&mut io, &bytes(BLOCK_BYTES, 1));
     let occupied = world.occupy(1);
     drop(taken);

@@ -19,8 +19,9 @@ use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::property::{Configuration, offset};
 use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
 
+use crate::again::all_buffers;
 use crate::host::{Got, Host, Options, PLAIN, bytes, key, store};
-use crate::world::{BLOCK, BLOCK_BYTES, KV, NQN, World};
+use crate::world::{BLOCK, BLOCK_BYTES, IN_CAPSULE_BYTES, KV, NQN, World};
 
 /// Hosts of other names than the one that is to have what it needs.
 const GREEDY: [&str; 4] = [
@@ -281,6 +282,77 @@ fn answers_of_admin_queues_are_made_when_there_is_room_for_them() {
         made * LOG_BYTES <= 512 << 10,
         "{made} before they were read"
     );
+}
+
+#[test]
+fn capsules_whose_commands_wait_are_left_to_their_host() {
+    const WRITES: usize = 100;
+    let world = World::over(Pool::new(8 << 20), Limits::default(), |_| {});
+    let (_admin, mut io) = world.host(Options {
+        entries: 128,
+        ..PLAIN
+    });
+    let taken = all_buffers(&world);
+    let data = bytes(IN_CAPSULE_BYTES, 1);
+    let blocks = Blocks {
+        first: 0,
+        count: (IN_CAPSULE_BYTES / BLOCK_BYTES) as u32,
+    };
+    let write = NvmCommand::Write { blocks, fua: false };
+    let mut many = Vec::new();
+    for _ in 0..WRITES {
+        let entry = io.numbered(write.entry(0, BLOCK));
+        let sgl = SglDescriptor::in_capsule(IN_CAPSULE_BYTES as u32);
+        many.extend(io.capsule_bytes(&entry.with_sgl(sgl), &data));
+    }
+    // Sockets take less than that.
+    let mut stream = io.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || stream.write_all(&many).unwrap());
+    let begun = settled(|| world.in_flight()) as usize;
+    assert!(begun * IN_CAPSULE_BYTES <= 256 << 10, "{begun} were taken");
+    drop(taken);
+    for _ in 0..WRITES {
+        assert!(io.completion().status.is_success());
+    }
+    sending.join().unwrap();
+}
+
+#[test]
+fn fused_operations_that_wait_for_data_behind_them_hold_nothing_for_ever() {
+    let limits = Limits {
+        stall: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    // A quarter is lent to one host: all of it to its first command.
+    let world = World::over(Pool::new(8 << 20), limits, |_| {});
+    let (_admin, mut io) = world.host(Options {
+        entries: 128,
+        ..PLAIN
+    });
+    let first = io.numbered(store("first", 2 << 20));
+    io.capsule(&first.with_sgl(SglDescriptor::transport(2 << 20)), &[]);
+    io.r2t();
+    let data = bytes(IN_CAPSULE_BYTES, 1);
+    let blocks = Blocks {
+        first: 0,
+        count: (IN_CAPSULE_BYTES / BLOCK_BYTES) as u32,
+    };
+    let compare = NvmCommand::Compare { blocks }.entry(0, BLOCK).with_fuse(1);
+    let write = NvmCommand::Write { blocks, fua: false };
+    let write = write.entry(0, BLOCK).with_fuse(2);
+    let sgl = SglDescriptor::in_capsule(IN_CAPSULE_BYTES as u32);
+    let mut many = Vec::new();
+    for _ in 0..16 {
+        for half in [compare, write] {
+            let entry = io.numbered(half).with_sgl(sgl);
+            many.extend(io.capsule_bytes(&entry, &data));
+        }
+    }
+    // The connection ends amid that.
+    let _ = io.stream.write_all(&many);
+    io.end();
+    let (_admin, mut io) = world.host(PLAIN);
+    assert_eq!(io.store("second", &bytes(2 << 20, 1)), Status::SUCCESS);
 }
 
 #[test]

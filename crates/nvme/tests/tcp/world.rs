@@ -285,6 +285,12 @@ impl<S: Store> World<S> {
         until
     }
 
+    /// I/O commands of all hosts that are in progress.
+    pub fn in_flight(&self) -> u64 {
+        let live = self.target.live();
+        live.iter().map(|controller| controller.in_flight).sum()
+    }
+
     /// Bytes of buffers that somebody holds.
     pub fn held(&self) -> usize {
         self.pool.usage().in_use

@@ -22,8 +22,12 @@ impl<S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'_, S, F, N
             self.fused.retain(|pair| pair.0 != first);
             self.complete_waiting(first, status);
         }
-        if let Some((_, payload)) = &outcome.last {
-            self.wire.state().kept_promise(payload.len());
+        {
+            let mut state = self.wire.state();
+            state.ended(place);
+            if let Some((_, payload)) = &outcome.last {
+                state.kept_promise(payload.len());
+            }
         }
         let Some(cid) = self.cids.get_mut(place).and_then(Option::take) else {
             return;
