@@ -74,12 +74,15 @@ pub fn set_send_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
 }
 
 /// Has the system ask whether the peer's is still there when nothing came for `silence`, and as often again; a connection ends with the
-/// last of `probes` that is not answered.
+/// last of `probes` that is not answered. One whose peer was sent something ends as soon after that: the system does not ask then, and
+/// sends it again, many times.
 ///
 /// # Errors
 /// The system's.
 pub fn set_keep_alive(socket: impl AsFd, silence: Duration, probes: u32) -> io::Result<()> {
     let socket = socket.as_fd();
+    let patience = silence.saturating_mul(probes.saturating_add(1)).as_millis();
+    sockopt::set_tcp_user_timeout(socket, u32::try_from(patience).unwrap_or(u32::MAX))?;
     sockopt::set_tcp_keepidle(socket, silence)?;
     sockopt::set_tcp_keepintvl(socket, silence)?;
     sockopt::set_tcp_keepcnt(socket, probes)?;
@@ -131,6 +134,21 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         let refused = connect_blocking(address).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_waited_for_as_long_whatever_it_was_sent() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_keep_alive(&socket, Duration::from_secs(30), 4).unwrap();
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        let asked = (
+            sockopt::tcp_keepidle(&socket),
+            sockopt::tcp_keepintvl(&socket),
+        );
+        let silence = Duration::from_secs(30);
+        assert_eq!((asked.0.unwrap(), asked.1.unwrap()), (silence, silence));
+        assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), 4);
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 150_000);
     }
 
     #[test]
