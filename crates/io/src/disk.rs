@@ -90,7 +90,7 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Blocking: lets go of the space of `offset..offset + len`, which reads as zero afterwards; the length stays.
     ///
     /// # Errors
-    /// `Unsupported` when this file cannot (nothing changed).
+    /// `Unsupported` when this file cannot, or not in this place (nothing changed): a device may have larger sectors.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// The file's length in bytes (a device's size).

@@ -102,6 +102,21 @@ fn one_lock_a_file() {
     drop(held);
 }
 
+/// As a device does for a part of a sector of its own, a file does for no bytes.
+#[test]
+fn a_place_that_cannot_be_let_go_of_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Directory::open(folder.path()).unwrap();
+    let options = OpenOptions {
+        create: true,
+        read_only: false,
+        direct: true,
+    };
+    let file = disk.open("data", options).unwrap();
+    let refused = file.punch(0, 0).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+}
+
 over_all!(
     what_is_written_is_read,
     reads_land_in_a_peers_memory,

@@ -248,7 +248,10 @@ impl File for DiskFile {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(self.buffered.file.as_fd(), hole, offset, len) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NODEV) => Err(io::ErrorKind::Unsupported.into()),
+            // A device lets go of whole sectors of its own, which may be longer than what it was asked for.
+            Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
             Err(errno) => Err(errno.into()),
         }
     }
