@@ -206,8 +206,7 @@ impl<S: Store, F: File> Target<S, F> {
         self.tls_key_of(identity.host).filter(|_| ours)
     }
 
-    /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
-    /// `None` when there are too many.
+    /// A session for a device; its controller is made by [`device`](Target::device). `None` when there are too many.
     pub fn attach(&self, viewer: Viewer) -> Option<Arc<Session<S>>> {
         let arrival = Arrival::default();
         self.session(
@@ -220,7 +219,7 @@ impl<S: Store, F: File> Target<S, F> {
         )
     }
 
-    /// The controller of a device as it is after power was turned on.
+    /// The controller of a device with `vectors` interrupts as it is after power was turned on: made anew after each of its resets.
     pub fn device(&self, now_ms: u64, session: &Session<S>, vectors: u16) -> Controller {
         let config = ControllerConfig {
             transport: Transport::Pcie { vectors },
