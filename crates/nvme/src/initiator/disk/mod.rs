@@ -29,7 +29,7 @@ use super::data::Hold;
 use super::host::{NamespaceUrl, Options};
 use super::{Error, Result};
 use remote::Remote;
-use threads::{Threads, block_on};
+use threads::Threads;
 
 /// The file that lies on the namespace.
 const DATA: &str = "data";
@@ -169,7 +169,7 @@ impl File for NamespaceFile {
         match self {
             NamespaceFile::Local(file) => file.read_exact_at(offset, into),
             NamespaceFile::Remote(RemoteFile(remote)) => {
-                block_on(remote.read_exact_at(offset, into))
+                remote.threads.block_on(remote.read_exact_at(offset, into))
             }
         }
     }
@@ -178,7 +178,7 @@ impl File for NamespaceFile {
         match self {
             NamespaceFile::Local(file) => file.write_all_at(offset, from),
             NamespaceFile::Remote(RemoteFile(remote)) => {
-                block_on(remote.write_all_at(offset, from))
+                remote.threads.block_on(remote.write_all_at(offset, from))
             }
         }
     }
@@ -195,7 +195,11 @@ impl File for NamespaceFile {
                     })
                 });
                 // All are waited for, also after a failure: nothing may land later.
-                block_on(join_all(writes)).into_iter().collect()
+                remote
+                    .threads
+                    .block_on(join_all(writes))
+                    .into_iter()
+                    .collect()
             }
         }
     }
@@ -203,7 +207,7 @@ impl File for NamespaceFile {
     fn sync_data(&self) -> io::Result<()> {
         match self {
             NamespaceFile::Local(file) => file.sync_data(),
-            NamespaceFile::Remote(RemoteFile(remote)) => block_on(remote.sync()),
+            NamespaceFile::Remote(RemoteFile(remote)) => remote.threads.block_on(remote.sync()),
         }
     }
 

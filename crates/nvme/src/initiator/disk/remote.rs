@@ -27,7 +27,7 @@ pub(super) struct Remote {
     /// Taken while what is unsynced is synced because there is much of it.
     relieving: tokio::sync::Mutex<()>,
     unsynced: Mutex<Unsynced>,
-    _threads: Threads,
+    pub(super) threads: Threads,
 }
 
 impl Remote {
@@ -40,7 +40,7 @@ impl Remote {
             edges: tokio::sync::Mutex::default(),
             relieving: tokio::sync::Mutex::default(),
             unsynced: Mutex::default(),
-            _threads: threads,
+            threads,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Threads that connections run on, and waiting for them on others.
+//! Threads that connections run on, and waiting on others for what they do.
 
 use std::future::Future;
 use std::io;
@@ -36,6 +36,22 @@ impl Threads {
         }
         Ok(threads)
     }
+
+    /// Waits, blocking, on a thread that may. What the future leaves to a runtime (it sleeps between attempts) is left to that of one of
+    /// these threads: the caller need not have one, and one that it has may stand still meanwhile.
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _entered = self.handles.first().map(Handle::enter);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        // On a runtime's thread a task that has used up its turn would be woken by the runtime, which waits for this.
+        let mut future = pin!(tokio::task::unconstrained(future));
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
 }
 
 struct Unpark(Thread);
@@ -43,19 +59,5 @@ struct Unpark(Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
-    }
-}
-
-/// Waits, blocking, on a thread that may.
-pub(super) fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    // On a runtime's thread a task that has used up its turn would be woken by the runtime, which waits for this.
-    let mut future = pin!(tokio::task::unconstrained(future));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use forebay_io::{Disk, File, OpenOptions, files::Directory};
 use forebay_mem::{Pool, Region};
+use forebay_proto::nvme::Status;
 use forebay_proto::nvme::opcode::nvm;
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
@@ -268,6 +269,70 @@ async fn writes_and_syncs_of_a_disk_outlive_any_number_of_connections() {
         assert!(lost.load(SeqCst) > 20);
         assert_eq!(fake.shared.stable.lock()[..10], [1; 10]);
     }
+}
+
+/// A target that answers the first `count` commands of this opcode with a status.
+fn failing(opcode: u8, status: Status, count: usize) -> Manner {
+    let left = AtomicUsize::new(count);
+    Manner::default().conduct(move |entry| {
+        let fails = entry.opcode() == opcode
+            && left
+                .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                .is_ok();
+        match fails {
+            true => Answer::Fail(status),
+            false => Answer::Proper,
+        }
+    })
+}
+
+/// As that of a journal, which has no runtime.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_any_thread_outlive_that_a_target_is_not_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    for opcode in [nvm::WRITE, nvm::FLUSH, nvm::READ] {
+        let fake = Fake::start(failing(opcode, Status::NAMESPACE_NOT_READY, 1)).await;
+        let disk = disk(&fake, directory.path(), options()).await;
+        let file = disk.open("data", READ_WRITE).unwrap();
+        let pool = Pool::new(4 << 20);
+        let places = vec![(0, vec![buf(&pool, &[1; 4096]).await])];
+        let thread = std::thread::spawn(move || {
+            file.write_together(places)?;
+            file.write_all_at(4096, &[2; 10])?;
+            file.sync_data()?;
+            let mut seen = [0; 10];
+            file.read_exact_at(4096, &mut seen)?;
+            Ok::<_, std::io::Error>(seen)
+        });
+        let seen = tokio::task::block_in_place(|| thread.join());
+        assert_eq!(seen.unwrap().unwrap(), [2; 10]);
+        assert_eq!(fake.shared.stable.lock()[..4096], [1; 4096]);
+    }
+}
+
+/// As that of a journal, which has no runtime: it waits for a place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_of_any_thread_fails_behind_writes_that_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let impatient = Options {
+        patience: Some(Duration::from_millis(100)),
+        depth: 1,
+        ..options()
+    };
+    let fake = Fake::start(Manner::default()).await;
+    let disk = disk(&fake, directory.path(), impatient).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(4 << 20);
+    fake.stop().await;
+    disk.namespace().controller().disconnected().await;
+    let page = buf(&pool, &[1; 4096]).await;
+    let thread = std::thread::spawn(move || {
+        let mut write = Box::pin(file.write_at(0, page));
+        assert!(poll_once(write.as_mut()).is_pending());
+        file.read_exact_at(0, &mut [0; 512])
+    });
+    let read = tokio::task::block_in_place(|| thread.join()).unwrap();
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,6 +32,8 @@ const IN_CAPSULE_BYTES: usize = 4096;
 pub enum Answer {
     /// As a target should.
     Proper,
+    /// That it failed so, and nothing else.
+    Fail(Status),
     /// Nothing, for ever.
     Silence,
     /// These bytes in place of an answer.
@@ -339,6 +341,7 @@ async fn serve(mut stream: TcpStream, kept: Arc<Kept>) -> Option<()> {
                 };
                 match answer {
                     Answer::Proper => connection.command(entry, data, &manner),
+                    Answer::Fail(status) => connection.complete(entry.cid(), status, 0),
                     Answer::Silence => {}
                     Answer::Raw(bytes) => connection.out.extend_from_slice(&bytes),
                     Answer::Close => return None,
