@@ -63,7 +63,7 @@ impl ValueCache {
         }
     }
 
-    /// Drops what is kept whole of the first `extents` of a body that nobody can find any more. Smaller pieces leave in their turn.
+    /// Drops what is kept whole of the `extents` extents of a body that nobody can find any more. Smaller pieces leave in their turn.
     pub fn forget(&self, body: u64, extents: usize) {
         if let Some(cache) = &self.cache {
             for extent in 0..extents as u32 {

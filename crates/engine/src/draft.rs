@@ -350,7 +350,11 @@ impl Draft {
             }
         }
         self.record.freed.extend_from_slice(&runs);
-        self.freed.push((body, runs));
+        self.freed.push(Freed {
+            body,
+            extents: extents.len(),
+            runs,
+        });
     }
 
     /// Gives extents that a value was written to their place in the tables.

@@ -420,8 +420,8 @@ impl<D: Disk> Journal<D> {
             self.core.cache.insert(piece, buf);
         }
         // Their memory serves what comes next: it is mapped, and often still in the processor's cache.
-        for (body, runs) in &batch.freed {
-            self.core.cache.forget(*body, runs.len());
+        for freed in &batch.freed {
+            self.core.cache.forget(freed.body, freed.extents);
         }
         for run in batch.unused {
             self.core.space.put(run);

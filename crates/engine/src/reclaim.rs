@@ -14,8 +14,15 @@ use crate::extent::Run;
 
 const SHARDS: usize = 16;
 
-/// A body's id and its runs.
-pub(crate) type Freed = (u64, Vec<Run>);
+/// A body that no entry refers to any more.
+#[derive(Debug)]
+pub(crate) struct Freed {
+    pub body: u64,
+    /// How many extents it had.
+    pub extents: usize,
+    /// Where they were; neighbours are one run.
+    pub runs: Vec<Run>,
+}
 
 #[derive(Debug, Default)]
 struct Pin {
@@ -138,10 +145,10 @@ impl Reclaim {
             let Some((_, bodies)) = waiting.pop_front() else {
                 break;
             };
-            for (body, freed) in bodies {
-                match self.shard(body).lock().get_mut(&body) {
-                    Some(pin) => pin.freed.extend(freed),
-                    None => runs.extend(freed),
+            for freed in bodies {
+                match self.shard(freed.body).lock().get_mut(&freed.body) {
+                    Some(pin) => pin.freed.extend(freed.runs),
+                    None => runs.extend(freed.runs),
                 }
             }
         }

@@ -56,6 +56,20 @@ fn list_all<'a>() -> ListOptions<'a> {
     }
 }
 
+/// Its extents lie side by side: what is freed is one run.
+#[tokio::test]
+async fn memory_of_a_value_is_let_go_when_nobody_can_find_it_any_more() {
+    let (_temp, _disk, engine) = photos(config()).await;
+    let address = Address::object("photos", b"k");
+    let value = bytes(1, 4 << 20);
+    put(&engine, address, &value).await.unwrap();
+    assert!(get(&engine, address).await.unwrap() == value);
+    assert!(engine.metrics().cache_bytes >= 4 << 20);
+    let deleted = engine.delete(address, DeleteOptions::default()).await;
+    deleted.unwrap();
+    assert_eq!(engine.metrics().cache_bytes, 0);
+}
+
 /// What another process does with the file of values while it has it, as one that was killed does until its last write has ended.
 #[tokio::test]
 async fn a_store_waits_for_the_writes_of_a_former_process() {
