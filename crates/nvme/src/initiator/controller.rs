@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_proto::nvme::identify::{Descriptors, cns, list_entries};
-use forebay_proto::nvme::{Csi, Status, SubmissionQueueEntry};
+use forebay_proto::nvme::{Csi, SubmissionQueueEntry};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
 
+use super::again;
 use super::block::BlockNamespace;
 use super::data::{Data, Sink};
 use super::host::{Address, NamespaceUrl, Options, Place, Scheme, check_nqn};
@@ -21,10 +23,6 @@ use super::kv::KeyValueNamespace;
 use super::queue::{Lives, Queue};
 use super::slots::{Command, REPEATS};
 use super::{Error, Result};
-
-/// How often a command is made again whose payload was damaged, or that the controller could not carry out for a moment.
-const ATTEMPTS: u32 = 4;
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A host and a controller of a subsystem, by NVMe/TCP or vfio-user. Cloning shares it; the connections end with the last clone.
 #[derive(Clone)]
@@ -47,7 +45,7 @@ pub enum Repeat {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     pub(super) repeat: Repeat,
-    /// How long it waits for a connection; for ever, when missing.
+    /// How long it waits for a connection, or for a controller that cannot carry it out for now; for ever, when missing.
     pub(super) patience: Option<Duration>,
     /// As [`Command::value_behind`].
     pub(super) value_behind: Option<u64>,
@@ -131,6 +129,7 @@ impl Controller {
             active: AtomicUsize::new(0),
             known: Mutex::default(),
             changes: watch::Sender::new(0),
+            refusal: again::Refusal::default(),
         });
         let (state_sender, state) =
             watch::channel(State::Away(Error::Unreachable("connecting".to_owned())));
@@ -399,7 +398,7 @@ impl Controller {
         let repeatable = terms.repeat == Repeat::Safe;
         let patience = terms.patience.map(|patience| Instant::now() + patience);
         let mut data = data;
-        let mut attempt = 1;
+        let mut attempt = 0;
         loop {
             if let Data::In(sink) = &mut data {
                 sink.restart();
@@ -417,11 +416,17 @@ impl Controller {
             let reply = queue.slots.execute(command).await;
             data = reply.data;
             match reply.outcome {
-                Err(error) if repeatable && attempt < ATTEMPTS && is_passing(&error) => {
-                    tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
+                Err(error) if repeatable && again::is_due(&error, attempt, patience) => {
+                    self.shared
+                        .refusal
+                        .note(&self.shared.place, &error, attempt);
+                    sleep(again::pause(attempt, self.shared.options.pause_max)).await;
                     attempt += 1;
                 }
                 outcome => {
+                    if outcome.is_ok() {
+                        self.shared.refusal.end(&self.shared.place);
+                    }
                     let outcome = outcome.map(|completed| Completion {
                         result: completed.result,
                         received: completed.received,
@@ -465,20 +470,5 @@ impl NamespaceUrl {
             )));
         }
         self.connect(options).await?.key_value(self.nsid).await
-    }
-}
-
-/// Whether the same command may succeed in a moment, by what the controller says.
-fn is_passing(error: &Error) -> bool {
-    match error {
-        Error::Damaged => true,
-        Error::Status(status) => {
-            !status.do_not_retry()
-                && matches!(
-                    status.code(),
-                    Status::TRANSIENT_TRANSPORT_ERROR | Status::NAMESPACE_NOT_READY
-                )
-        }
-        _ => false,
     }
 }

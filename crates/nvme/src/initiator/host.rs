@@ -100,11 +100,12 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long a command may take. When one takes longer, the connections are made anew.
     pub command_timeout: Duration,
-    /// How long a call waits for a connection while there is none; for ever, when missing.
+    /// How long a call waits for a connection while there is none, or for a controller that cannot carry it out for now; for ever, when
+    /// missing.
     pub patience: Option<Duration>,
     /// The pause before the first attempt to connect again; each later one is twice as long ...
     pub pause: Duration,
-    /// ... up to this.
+    /// ... up to this. So do the pauses before a command is made again.
     pub pause_max: Duration,
     /// Where the queues run, in turn; where [`connect`](super::Controller::connect) is called, when empty. They must drive time and
     /// network.

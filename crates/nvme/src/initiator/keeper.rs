@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use super::again::{self, Refusal};
 use super::data::{Data, Sink};
 use super::device::Attached;
 use super::establishing::{Establishing, recognise};
@@ -68,6 +69,7 @@ pub(super) struct Shared {
     pub(super) known: Mutex<BTreeMap<u32, Vec<u8>>>,
     /// Grows with every change of which the controller told.
     pub(super) changes: watch::Sender<u64>,
+    pub(super) refusal: Refusal,
 }
 
 impl Shared {
@@ -149,7 +151,8 @@ impl Keeper {
                 }
             }
             self.part().await;
-            let pause = self.pause(attempt);
+            let options = &self.shared.options;
+            let pause = again::grown(options.pause, options.pause_max, attempt);
             attempt += 1;
             if let Err(Over::Closed(told)) = self.swept(sleep(pause)).await {
                 break told;
@@ -168,17 +171,6 @@ impl Keeper {
         if let Some(told) = told {
             let _ = told.send(());
         }
-    }
-
-    /// Twice as long each time, and never exactly as long as everybody else.
-    fn pause(&self, attempt: u32) -> Duration {
-        let options = &self.shared.options;
-        let doubled = options.pause.saturating_mul(1 << attempt.min(16));
-        let pause = doubled.min(options.pause_max);
-        let mut random = [0; 1];
-        // Without randomness all hosts return together, which is no more than unfriendly.
-        let _ = forebay_io::random(&mut random);
-        pause.mul_f64(0.75 + f64::from(random[0]) / 1024.0)
     }
 
     fn open(&self, open: bool) {

@@ -34,6 +34,11 @@
 //! Registered memory of a file, such as that of `Region::memfd`, is read and written by the device in place, from the first command
 //! that names it until it is dropped; other payload is copied once, and counted.
 //!
+//! # When a controller cannot, for now
+//! A command that may be made twice (below) is made again, with growing pauses, when it ends with a status that speaks of now: not ready, a
+//! transient transport error, aborted, or path related but for persistent loss; unless the controller says Do Not Retry. Each as long as its
+//! patience lasts.
+//!
 //! # When a connection is lost
 //! All connections end, and are made again with growing pauses (`keeper`). Meanwhile commands wait, each as long as
 //! [`Options::patience`]. A command that was with the controller is sent again where making it twice is the same as making it once:
@@ -54,6 +59,7 @@
 //!   to unmap it, and has five seconds to answer.
 //! - What a controller sends is placed only where a command asked for it, and only as much.
 //! - It sleeps when it has nothing to do; then a keep alive twice in [`Options::keep_alive`] is all that wakes it.
+mod again;
 mod auth;
 mod block;
 mod controller;

@@ -92,6 +92,10 @@ statuses! {
     DISCOVERY_RESTART = 0x190, false, "Discovery Restart";
     AUTHENTICATION_REQUIRED = 0x191, true, "Authentication Required";
     COMPARE_FAILURE = 0x285, true, "Compare Failure";
+    INTERNAL_PATH_ERROR = 0x300, false, "Internal Path Error";
+    ASYMMETRIC_ACCESS_PERSISTENT_LOSS = 0x301, true, "Asymmetric Access Persistent Loss";
+    ASYMMETRIC_ACCESS_INACCESSIBLE = 0x302, false, "Asymmetric Access Inaccessible";
+    ASYMMETRIC_ACCESS_TRANSITION = 0x303, false, "Asymmetric Access Transition";
     /// As the KV codes are called by controllers that send them as command specific ones.
     KV_KEY_DOES_NOT_EXIST_SPECIFIC = 0x187, true, "KV Key Does Not Exist (command specific)";
     /// See above.
@@ -114,7 +118,7 @@ impl Status {
         Status(self.0 & CODE)
     }
 
-    /// Status Code Type: 0 generic, 1 command specific, 2 media.
+    /// Status Code Type: 0 generic, 1 command specific, 2 media, 3 path related.
     pub fn code_type(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }

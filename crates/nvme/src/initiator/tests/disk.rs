@@ -335,6 +335,67 @@ async fn a_read_of_any_thread_fails_behind_writes_that_wait() {
     assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
 }
 
+/// As of a target whose way to its disks is another one for a while, or that ends what it has begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_and_syncs_of_a_disk_wait_for_a_target_that_says_that_it_cannot() {
+    let directory = tempfile::tempdir().unwrap();
+    for (opcode, status) in [
+        (nvm::WRITE, Status::ASYMMETRIC_ACCESS_TRANSITION),
+        (nvm::FLUSH, Status::ASYMMETRIC_ACCESS_INACCESSIBLE),
+        (nvm::READ, Status::INTERNAL_PATH_ERROR),
+        (nvm::WRITE, Status::ABORT_REQUESTED),
+        (nvm::FLUSH, Status::ABORTED_SQ_DELETION),
+        (nvm::WRITE, Status::TRANSIENT_TRANSPORT_ERROR),
+    ] {
+        let fake = Fake::start(failing(opcode, status, 20)).await;
+        let impatient = Options {
+            patience: Some(Duration::ZERO),
+            ..options()
+        };
+        let disk = disk(&fake, directory.path(), impatient).await;
+        let file = disk.open("data", READ_WRITE).unwrap();
+        let pool = Pool::new(4 << 20);
+        // A part of a block is read first.
+        file.write_at(0, buf(&pool, &[1; 10]).await).await.unwrap();
+        tokio::task::block_in_place(|| file.sync_data()).unwrap();
+        assert_eq!(fake.shared.stable.lock()[..10], [1; 10], "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_a_disk_fail_when_a_target_cannot_for_longer_than_they_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let away = Status::ASYMMETRIC_ACCESS_INACCESSIBLE;
+    let fake = Fake::start(failing(nvm::READ, away, usize::MAX)).await;
+    let impatient = Options {
+        patience: Some(Duration::from_millis(100)),
+        ..options()
+    };
+    let disk = disk(&fake, directory.path(), impatient).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(4 << 20);
+    let (done, _) = file.read_at(0, pool.take(4096).await, 4096).await;
+    assert!(done.unwrap_err().to_string().contains("(3h/02h)"));
+}
+
+/// Such a status says that waiting is in vain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_of_a_disk_fail_when_a_target_will_not_be_able_to() {
+    let directory = tempfile::tempdir().unwrap();
+    for status in [
+        Status::ASYMMETRIC_ACCESS_TRANSITION.with_do_not_retry(),
+        Status::ASYMMETRIC_ACCESS_PERSISTENT_LOSS,
+        Status::LBA_OUT_OF_RANGE,
+    ] {
+        let fake = Fake::start(failing(nvm::WRITE, status, usize::MAX)).await;
+        let disk = disk(&fake, directory.path(), options()).await;
+        let file = disk.open("data", READ_WRITE).unwrap();
+        let pool = Pool::new(4 << 20);
+        let write = file.write_at(0, buf(&pool, &[1; 4096]).await);
+        assert!(write.await.is_err(), "{status}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_synced_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
