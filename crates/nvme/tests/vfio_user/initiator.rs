@@ -307,6 +307,23 @@ fn calls_outlive_the_device() {
     });
 }
 
+/// Longer than an address has room for.
+#[test]
+fn a_socket_is_opened_by_a_path_of_any_length() {
+    runtime().block_on(async {
+        let world = World::new().await;
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("long".repeat(50));
+        std::fs::create_dir(&long).unwrap();
+        let short = folder.path().join("short");
+        std::os::unix::fs::symlink(&long, &short).unwrap();
+        let _listening = world.listen_at(&short.join("cntrl"));
+        let controller = open(&long.join("cntrl"), Options::default()).await;
+        let values = controller.key_value(KV).await.unwrap();
+        assert!(!values.exist(b"key").await.unwrap());
+    });
+}
+
 /// Nobody is there, and nobody comes: a call ends when its patience does.
 #[test]
 fn patience_ends() {

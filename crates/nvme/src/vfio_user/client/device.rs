@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_io::eventfd::EventFd;
+use forebay_io::socket::connect_unix;
 use forebay_mem::{PAGE_BYTES, Region, RegionSlice};
 use forebay_proto::nvme::property::{
     Capabilities, Configuration, ControllerStatus, offset as register,
@@ -142,7 +143,7 @@ impl Device {
     /// # Errors
     /// See [`Error`].
     pub async fn connect(path: &Path, mode: DoorbellMode) -> Result<Device> {
-        Device::over(UnixStream::connect(path).await?, mode).await
+        Device::over(connect_unix(path).await?, mode).await
     }
 
     /// Enables the controller at the other end of a connection.
