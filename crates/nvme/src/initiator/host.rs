@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_proto::nvme::NQN_BYTES_MAX;
 use forebay_proto::nvme::psk::TlsKey;
+use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 
 use super::{Error, Result};
@@ -160,30 +161,60 @@ pub(super) fn check_nqn(nqn: &str) -> Result<()> {
     Ok(())
 }
 
+/// What the kernel's own initiator goes by.
+const SYSTEM_NQN: &str = "/etc/nvme/hostnqn";
+const SYSTEM_ID: &str = "/etc/nvme/hostid";
+
 impl HostIdentity {
-    /// What `/etc/nvme/hostnqn` and `/etc/nvme/hostid` say, as for the kernel's own initiator; without them a name that is made up
-    /// and lasts as long as this process.
+    /// What [`HostIdentity::of_system`] says; without it a name that is made up and lasts as long as this process.
     pub fn of_this_machine() -> HostIdentity {
+        static MADE_UP: std::sync::OnceLock<HostIdentity> = std::sync::OnceLock::new();
+        let made_up = || HostIdentity::named(&HostIdentity::made_up_nqn());
+        HostIdentity::of_system().unwrap_or_else(|| MADE_UP.get_or_init(made_up).clone())
+    }
+
+    /// What `/etc/nvme/hostnqn` and `/etc/nvme/hostid` say, as for the kernel's own initiator; none without the first of them.
+    pub fn of_system() -> Option<HostIdentity> {
         let read = |name: &str| {
             let text = std::fs::read_to_string(name).ok()?;
             Some(text.trim().to_owned()).filter(|text| !text.is_empty())
         };
-        let nqn = read("/etc/nvme/hostnqn").filter(|nqn| check_nqn(nqn).is_ok());
-        let id = read("/etc/nvme/hostid").and_then(|text| parse_uuid(&text));
-        match (nqn, id) {
-            (Some(nqn), Some(id)) => HostIdentity { nqn, id },
-            (nqn, _) => {
-                static MADE_UP: std::sync::OnceLock<[u8; 16]> = std::sync::OnceLock::new();
-                let id = *MADE_UP.get_or_init(random_uuid);
-                HostIdentity {
-                    nqn: nqn.unwrap_or_else(|| {
-                        format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(&id))
-                    }),
-                    id,
-                }
-            }
+        let nqn = read(SYSTEM_NQN).filter(|nqn| check_nqn(nqn).is_ok())?;
+        let id = read(SYSTEM_ID).and_then(|text| parse_uuid(&text));
+        let id = id.unwrap_or_else(|| id_of(&nqn));
+        Some(HostIdentity { nqn, id })
+    }
+
+    /// The host of this name. One name always has the same identifier: the system's for its own name, else the UUID that the name says
+    /// or, without one, one that is made of it.
+    pub fn named(nqn: &str) -> HostIdentity {
+        match HostIdentity::of_system() {
+            Some(host) if host.nqn == nqn => host,
+            _ => HostIdentity {
+                nqn: nqn.to_owned(),
+                id: id_of(nqn),
+            },
         }
     }
+
+    /// A name that no host has.
+    pub fn made_up_nqn() -> String {
+        format!("{UUID_NQN}{}", uuid(&random_uuid()))
+    }
+}
+
+/// What names that say a UUID begin with (NVM Express Base 4.7).
+const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+fn id_of(nqn: &str) -> [u8; 16] {
+    let said = nqn.strip_prefix(UUID_NQN).and_then(parse_uuid);
+    said.unwrap_or_else(|| {
+        let digest = Sha256::digest(nqn.as_bytes());
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        // RFC 9562, version 8: of one's own making.
+        as_uuid(id, 8)
+    })
 }
 
 fn random_uuid() -> [u8; 16] {
@@ -191,7 +222,11 @@ fn random_uuid() -> [u8; 16] {
     if forebay_io::random(&mut id).is_err() {
         id[..4].copy_from_slice(&std::process::id().to_le_bytes());
     }
-    id[6] = id[6] & 0x0f | 0x40;
+    as_uuid(id, 4)
+}
+
+fn as_uuid(mut id: [u8; 16], version: u8) -> [u8; 16] {
+    id[6] = id[6] & 0x0f | version << 4;
     id[8] = id[8] & 0x3f | 0x80;
     id
 }
@@ -388,5 +423,23 @@ mod tests {
         let host = HostIdentity::of_this_machine();
         assert_eq!(host, HostIdentity::of_this_machine());
         assert!(check_nqn(&host.nqn).is_ok());
+    }
+
+    #[test]
+    fn a_name_has_one_identifier() {
+        let id = random_uuid();
+        let says = format!("{UUID_NQN}{}", uuid(&id));
+        assert_eq!(HostIdentity::named(&says), HostIdentity { nqn: says, id });
+        let named = |nqn| HostIdentity::named(nqn).id;
+        let (one, other) = (
+            "nqn.2026-01.org.example:one",
+            "nqn.2026-01.org.example:other",
+        );
+        assert_eq!(named(one), named(one));
+        assert_ne!(named(one), named(other));
+        assert_eq!((named(one)[6] >> 4, named(one)[8] >> 6), (8, 2));
+        let machine = HostIdentity::of_this_machine();
+        assert_eq!(HostIdentity::named(&machine.nqn), machine);
+        assert_ne!(HostIdentity::made_up_nqn(), HostIdentity::made_up_nqn());
     }
 }

@@ -46,7 +46,8 @@
 //! unconditional store). Others (delete, conditional store, parts of a value) end with [`Error::Lost`]: they may have taken place.
 //! So do those that were to be sent again when their patience ends, or the host is closed, unless they only read. A
 //! namespace that is another one than before is not used: its commands end as if there were no connection, and others go on. This trusts a controller to
-//! carry out nothing of a connection that has ended after it has let the same host connect again, as our target does.
+//! carry out nothing of a connection that has ended after it has let the same host connect again, as our target does. What the system has
+//! not sent when a connection ends is dropped, also when its process dies.
 //!
 //! A controller that stops amid a write and starts again has perhaps forgotten what it had not flushed.
 //! Every completion tells in which association it was made, so that [`NamespaceDisk`] can write such data again.

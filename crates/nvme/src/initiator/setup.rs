@@ -50,6 +50,9 @@ pub(super) async fn open(purpose: &Purpose, options: &Options) -> Result<Opened>
     let opening = async {
         let stream = socket::connect(&address.host, address.port).await;
         let stream = stream.map_err(|error| unreachable(address, &error))?;
+        // However this connection ends, with its process too: what the system has not sent by then is never carried out. An orderly end
+        // has nothing left to send, for all that was sent has been answered.
+        stream.set_zero_linger().map_err(lost)?;
         let mut line = Line::begin(stream, purpose, options)
             .await
             .map_err(|error| at(address, error))?;

@@ -23,6 +23,8 @@ type Plain = <Directory as Disk>::File;
 pub struct Slow {
     file: Plain,
     keeps: watch::Sender<bool>,
+    /// Writes that have begun.
+    pub writes: Arc<AtomicUsize>,
     /// Syncs that have begun.
     syncs: Arc<AtomicUsize>,
 }
@@ -32,6 +34,7 @@ impl Slow {
         Slow {
             file,
             keeps: watch::Sender::new(false),
+            writes: Arc::default(),
             syncs: Arc::default(),
         }
     }
@@ -51,6 +54,7 @@ impl File for Slow {
     }
 
     async fn write_at(&self, offset: u64, from: Buf) -> io::Result<()> {
+        self.writes.fetch_add(1, Relaxed);
         let mut keeps = self.keeps.subscribe();
         let kept = keeps.wait_for(|keeps| !keeps).await;
         drop(kept.map_err(io::Error::other)?);
@@ -103,7 +107,7 @@ impl File for Slow {
 }
 
 /// Long enough for what is not to happen.
-const SHORT: Duration = Duration::from_millis(200);
+pub const SHORT: Duration = Duration::from_millis(200);
 
 /// A write of the first block that the device keeps.
 fn write_kept(world: &World, io: &mut Host, data: &[u8]) -> SubmissionQueueEntry {

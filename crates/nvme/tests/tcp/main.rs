@@ -9,5 +9,6 @@ mod host;
 mod hostile;
 mod landing;
 mod mixed;
+mod restarted;
 mod secure;
 mod world;

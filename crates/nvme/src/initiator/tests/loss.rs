@@ -1,10 +1,13 @@
 //! Connections that are lost, and targets that come back.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use forebay_mem::Region;
 use forebay_proto::nvme::opcode::kv;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -53,6 +56,22 @@ async fn under_load_every_block_survives_connections_that_are_cut() {
         assert!(done.unwrap() >= 20);
     }
     assert!(fake.shared.connections.load(SeqCst) >= 3 * 5);
+}
+
+/// With a process that is killed, too: its target may serve the next one already.
+#[tokio::test]
+async fn what_a_connection_has_not_sent_at_its_end_is_never_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let hurried = Options {
+        connect_timeout: Duration::from_millis(200),
+        ..options()
+    };
+    let connecting = Controller::connect(address.parse().unwrap(), SUBNQN, hurried);
+    let (connected, accepted) = tokio::join!(connecting, listener.accept());
+    assert!(matches!(connected, Err(Error::Unreachable(_))));
+    let ended = accepted.unwrap().0.read_to_end(&mut Vec::new()).await;
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
