@@ -168,8 +168,8 @@ impl<D: Disk> Decider<D> {
             Command::UpdateNamespace(name, revision, config, reply) => {
                 Answer::Namespace(reply, self.update_namespace(&name, revision, config))
             }
-            Command::DeleteNamespace(name, reply) => {
-                Answer::Done(reply, self.delete_namespace(&name))
+            Command::DeleteNamespace(seen, growths, reply) => {
+                Answer::Done(reply, self.delete_namespace(&seen, growths))
             }
             Command::TenantQuota(tenant, quota, reply) => {
                 self.tenant_quota(tenant, quota);

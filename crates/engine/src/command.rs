@@ -85,7 +85,8 @@ pub(crate) enum Command {
         NamespaceConfig,
         Reply<Arc<NamespaceInfo>>,
     ),
-    DeleteNamespace(String, Reply<()>),
+    /// What was found empty when so much had been put there.
+    DeleteNamespace(Arc<NamespaceInfo>, u64, Reply<()>),
     TenantQuota(String, Quota, Reply<()>),
     /// Answered when all before it is on stable storage.
     Settle(Reply<()>),
@@ -158,7 +159,7 @@ impl Command {
             Command::CreateNamespace(_, _, reply) | Command::UpdateNamespace(_, _, _, reply) => {
                 drop(reply.send(Err(error())));
             }
-            Command::DeleteNamespace(_, reply)
+            Command::DeleteNamespace(_, _, reply)
             | Command::LetGo(_, _, _, reply)
             | Command::TenantQuota(_, _, reply)
             | Command::Settle(reply)

@@ -509,9 +509,13 @@ impl<D: Disk> Store for Engine<D> {
     }
 
     async fn delete_namespace(&self, name: &str) -> Result<()> {
-        let name = name.to_owned();
+        let info = self.core.namespace(name)?;
+        let growths = self.core.ledger.growths(info.id);
+        // What had been counted until then can be seen.
+        self.settle().await?;
+        list::check_empty(self.core.view(), &info).await?;
         self.core
-            .submit(|reply| Command::DeleteNamespace(name, reply))
+            .submit(|reply| Command::DeleteNamespace(info, growths, reply))
             .await
     }
 

@@ -12,6 +12,7 @@ use forebay_store::{
 use crate::entry::Entry;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
+use crate::namespaces::not_empty;
 use crate::view::{View, malformed};
 
 /// Rows fetched by the first step after a seek, and at most.
@@ -100,6 +101,26 @@ fn kept_rows<'a>(
         step: first_step(options),
         fetched: VecDeque::new(),
     }
+}
+
+/// Refuses when a namespace holds anything that is not past its time. Of what is put there meanwhile it may see nothing.
+pub(crate) async fn check_empty(view: View<'_>, namespace: &NamespaceInfo) -> Result<()> {
+    let prefix = keys::namespace(namespace.id);
+    // A kept entry that becomes current is met in one of them: without a value that is put none goes the other way.
+    for table in [Table::Kept, Table::Current] {
+        let mut rows = Rows {
+            view,
+            table,
+            from: Some(prefix.to_vec()),
+            until: keys::after_prefix(&prefix),
+            step: STEP_MIN,
+            fetched: VecDeque::new(),
+        };
+        if rows.peek().await?.is_some() {
+            return Err(not_empty(&namespace.name));
+        }
+    }
+    Ok(())
 }
 
 fn user_key(row_key: &Bytes) -> Bytes {

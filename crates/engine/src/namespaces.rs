@@ -62,6 +62,13 @@ impl Registry {
     }
 }
 
+pub(crate) fn not_empty(name: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::NamespaceNotEmpty,
+        format!("the namespace {name:?} is not empty"),
+    )
+}
+
 fn put_u64(into: &mut Vec<u8>, value: u64) {
     into.extend_from_slice(&value.to_le_bytes());
 }

@@ -11,6 +11,8 @@ struct Account {
     used: Usage,
     reserved: Usage,
     quota: Quota,
+    /// How often something was put there.
+    growths: u64,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +100,13 @@ impl Ledger {
             .unwrap_or_default()
     }
 
+    /// How often something was put into a namespace since the store was opened.
+    pub fn growths(&self, id: u32) -> u64 {
+        let accounts = self.accounts.lock();
+        let account = accounts.namespaces.get(&id);
+        account.map_or(0, |(_, account)| account.growths)
+    }
+
     /// A reservation of nothing.
     pub fn reservation(self: &Arc<Self>, namespace: u32) -> Reservation {
         Reservation {
@@ -125,6 +134,7 @@ impl Ledger {
         accounts.each(namespace, |account| {
             account.used = account.used.plus(grown).less(freed);
             account.reserved = account.reserved.less(held);
+            account.growths += u64::from(grown != Usage::default());
         });
         if let Some(reservation) = reservation {
             reservation.held = Usage::default();

@@ -319,20 +319,65 @@ async fn crowded(engine: &Engine<SimDisk>, clock: &SimClock) {
     clock.advance(Duration::from_secs(2));
 }
 
-/// Nobody else's changes wait until all of it is looked at.
+/// Nobody else waits until all of it is looked at.
 #[tokio::test]
-async fn a_namespace_is_not_deleted_while_much_of_it_is_being_dropped() {
+async fn a_namespace_is_deleted_although_much_of_it_is_being_dropped() {
     let clock = Arc::new(SimClock::new(1_700_000_000_000));
     let engine = open(&SimDisk::new(1), clock.clone(), config());
     crowded(&engine, &clock).await;
-    let refused = engine.delete_namespace("n").await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused:?}");
-    swept(&engine).await;
     let refused = engine.delete_namespace("n").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NamespaceNotEmpty, "{refused:?}");
     let last = Address::object("n", b"last");
     engine.delete(last, DeleteOptions::default()).await.unwrap();
     engine.delete_namespace("n").await.unwrap();
+    swept(&engine).await;
+    assert_eq!(taken(&engine), 0);
+}
+
+/// Nor are values in its way that are gone, however many they are.
+#[tokio::test]
+async fn a_namespace_is_deleted_once_it_was_emptied() {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let roomy = Config {
+        segment_bytes: Config::default().segment_bytes,
+        ..config()
+    };
+    let engine = open(&SimDisk::new(1), clock, roomy);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let keys: Vec<_> = (0..CROWD).map(|number| number.to_be_bytes()).collect();
+    for key in &keys {
+        put(&engine, Address::object("n", key), b"value")
+            .await
+            .unwrap();
+    }
+    for key in &keys {
+        let address = Address::object("n", key);
+        engine
+            .delete(address, DeleteOptions::default())
+            .await
+            .unwrap();
+    }
+    engine.delete_namespace("n").await.unwrap();
+}
+
+/// What is put there while it is being deleted keeps it.
+#[tokio::test]
+async fn a_namespace_that_is_not_empty_any_more_is_not_deleted() {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let engine = open(&SimDisk::new(1), clock.clone(), config());
+    crowded(&engine, &clock).await;
+    let last = Address::object("n", b"last");
+    engine.delete(last, DeleteOptions::default()).await.unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut deleting = pin!(engine.delete_namespace("n"));
+    assert!(deleting.as_mut().poll(&mut context).is_pending());
+    engine.settle().await.unwrap();
+    // It has begun to look.
+    assert!(deleting.as_mut().poll(&mut context).is_pending());
+    let first = Address::object("n", b"a first one");
+    put(&engine, first, b"value").await.unwrap();
+    let refused = deleting.await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NamespaceNotEmpty, "{refused:?}");
 }
 
 /// Nobody else waits for a list that shows nothing of it.

@@ -217,7 +217,7 @@ pub trait Store: Send + Sync + 'static {
         config: NamespaceConfig,
     ) -> impl Future<Output = Result<Arc<NamespaceInfo>>> + Send;
 
-    /// Removes an empty namespace; `Busy` while much that is past its time is still in it.
+    /// Removes a namespace that holds nothing but what is past its time.
     fn delete_namespace(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
 
     /// Changes a namespace's configuration; with `revision` given, only if that is still its revision

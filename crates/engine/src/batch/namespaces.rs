@@ -9,16 +9,11 @@ use forebay_store::{
 };
 
 use crate::draft::Draft;
-use crate::entry::Entry;
 use crate::keys;
 use crate::keys::Table;
-use crate::namespaces::{GREATEST, encode_info, encode_quota};
-use crate::view::malformed;
+use crate::namespaces::{GREATEST, encode_info, encode_quota, not_empty};
 
 use super::{Decider, Settled};
-
-/// How often a namespace is looked into for something that is not past its time, while all changes wait: a millisecond or two.
-const SCANS_MAX: usize = 64;
 
 impl<D: Disk> Decider<D> {
     pub(super) fn create_namespace(
@@ -88,39 +83,14 @@ impl<D: Disk> Decider<D> {
         Ok(info)
     }
 
-    pub(super) fn delete_namespace(&mut self, name: &str) -> Result<()> {
+    /// Removes a namespace in which somebody found nothing, if nothing was put there since it had grown `growths` times.
+    pub(super) fn delete_namespace(&mut self, seen: &NamespaceInfo, growths: u64) -> Result<()> {
+        let name = &seen.name;
         let info = self.core.registry.read().get(name)?;
-        let prefix = keys::namespace(info.id);
-        let until = keys::after_prefix(&prefix);
-        let mut scans = 0;
-        for table in [Table::Current, Table::Kept] {
-            let mut from = prefix.to_vec();
-            loop {
-                if scans == SCANS_MAX {
-                    return Err(StoreError::new(
-                        ErrorKind::Busy,
-                        format!(
-                            "what is past its time in the namespace {name:?} is still being dropped"
-                        ),
-                    ));
-                }
-                scans += 1;
-                let scan = self.view().scan(table, &from, until.as_deref(), 64)?;
-                for (_, encoded) in scan.rows {
-                    let entry = Entry::adopt(encoded).map_err(malformed)?;
-                    if !entry.is_expired(self.now) {
-                        return Err(StoreError::new(
-                            ErrorKind::NamespaceNotEmpty,
-                            format!("the namespace {name:?} is not empty"),
-                        ));
-                    }
-                }
-                match scan.next {
-                    Some(next) => from = next,
-                    None => break,
-                }
-            }
+        if info.id != seen.id || self.core.ledger.growths(info.id) != growths {
+            return Err(not_empty(name));
         }
+        let prefix = keys::namespace(info.id);
         let mut draft = Draft::default();
         draft
             .record
