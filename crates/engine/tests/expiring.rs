@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use forebay_engine::{Config, Engine};
 use forebay_io::Clock;
-use forebay_io::sim::{SimClock, SimDisk};
+use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::PAGE_BYTES;
 use forebay_store::{
     Address, Attributes, DeleteOptions, ErrorKind, ListOptions, Meta, NamespaceConfig, Scope, Seal,
@@ -274,6 +274,25 @@ async fn a_value_that_cannot_be_read_does_not_keep_the_rest_from_expiring() {
     let findings = series.engine.findings();
     assert!((1..80).contains(&findings.len()), "{findings:?}");
     assert!(findings.iter().any(|found| found.key == Series::key(100)));
+}
+
+/// For a while there is no way to the index.
+#[tokio::test]
+async fn what_could_not_be_read_for_a_while_expires_later() {
+    let series = Series::new().await;
+    series.clock.advance(Duration::from_secs(8));
+    series.disk.set_faults(Faults {
+        read_error: 1.0,
+        ..Faults::default()
+    });
+    while series.engine.sweep().await.unwrap() {}
+    series.disk.set_faults(Faults::default());
+    series.pass().await;
+    assert_eq!(series.left(), 0);
+    assert_eq!(
+        series.engine.usage(Scope::Namespace("n")).unwrap(),
+        Usage::default()
+    );
 }
 
 /// What says when values expire cannot be read, of some of them.

@@ -3,19 +3,22 @@
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::listing::next_key;
-use forebay_store::{Durability, Result, StoreError, Usage, VersionId, Versioning};
+use forebay_store::{Durability, ErrorKind, Result, StoreError, Usage, VersionId, Versioning};
 
 use crate::draft::{Draft, Slot};
 use crate::findings::Finding;
-use crate::index::corrupt;
+use crate::index::{corrupt, is_damage};
 use crate::keys;
 use crate::keys::Table;
 use crate::view::versioning;
 
 use super::{Decider, SWEEP_MAX};
 
-/// Behind a place in table expiry that cannot be read it goes on with what expires so much later.
+/// Behind a place in table expiry that cannot be read it goes on with what expires so much later. After so long what could not be read is
+/// looked at again.
 const CUT_MS: u64 = 60_000;
+/// Rows remembered as noted. Further ones are not listed: there is no room among the findings either.
+const PASSED_OVER_MAX: usize = 1000;
 
 /// Rows of table expiry, in order.
 #[derive(Default)]
@@ -29,7 +32,12 @@ impl<D: Disk> Decider<D> {
     /// Whether anything may be past its time.
     pub(super) fn is_due(&self) -> bool {
         let time = self.next_expiry.first_chunk::<8>();
-        time.is_none_or(|time| u64::from_be_bytes(*time) <= self.now)
+        time.is_none_or(|time| u64::from_be_bytes(*time) <= self.now) || self.is_again()
+    }
+
+    /// Whether what could not be read is to be looked at again.
+    fn is_again(&self) -> bool {
+        self.again_at.is_some_and(|at| at <= self.now)
     }
 
     /// Something expires at `time`.
@@ -42,6 +50,10 @@ impl<D: Disk> Decider<D> {
 
     /// Drops some of what is past its time. What is damaged or cannot be read is passed over: it stops nothing else.
     pub(super) fn sweep(&mut self) {
+        if self.is_again() {
+            self.again_at = None;
+            self.next_expiry = Bytes::new();
+        }
         let mut from = self.next_expiry.to_vec();
         let until = self.now.checked_add(1).map(u64::to_be_bytes);
         let until = until.as_ref().map(|until| &until[..]);
@@ -59,13 +71,21 @@ impl<D: Disk> Decider<D> {
         }
     }
 
-    /// The key in table expiry of what expires first, from `from` on. Where that cannot be told it is looked for later, behind what expires
-    /// until then.
+    /// The key in table expiry of what expires first, from `from` on. Where that cannot be told it is what was not looked at yet, or what
+    /// expires later.
     pub(super) fn first_expiry(&mut self, from: &[u8]) -> Bytes {
+        if self.looked_until[..] < *from {
+            self.looked_until = Bytes::copy_from_slice(from);
+        }
         let found = self.expiring(from, None, 1);
         match found.rows.into_iter().next() {
             Some((key, _)) => key,
-            None if found.is_cut => keys::expiry(self.now.saturating_add(CUT_MS), 0),
+            None if found.is_cut => {
+                if self.looked_until[..] <= *from {
+                    self.looked_until = keys::expiry(self.now.saturating_add(CUT_MS), 0);
+                }
+                self.looked_until.clone()
+            }
             None => keys::expiry(u64::MAX, u64::MAX),
         }
     }
@@ -156,9 +176,17 @@ impl<D: Disk> Decider<D> {
         Ok(draft)
     }
 
-    /// Leaves a row of table expiry where it is, which is noted once, with the value that it names as far as that is known.
+    /// Leaves a row of table expiry where it is, for a while if it may be read later. That it is damaged, or was lost by the medium, is noted
+    /// once, with the value that it names as far as that is known.
     fn pass_over(&mut self, expiry: Bytes, of: Option<(Slot<'_>, u64)>, error: &StoreError) {
-        if !self.passed_over.insert(expiry) {
+        if error.kind() == ErrorKind::Io {
+            self.again_at = Some(self.now.saturating_add(CUT_MS));
+            if !is_damage(error) {
+                // There is no way to it now, which says nothing of what is there.
+                return;
+            }
+        }
+        if self.passed_over.len() == PASSED_OVER_MAX || !self.passed_over.insert(expiry) {
             return;
         }
         let what = error.message().to_owned();
