@@ -479,7 +479,7 @@ pub(crate) fn is_of_row(error: &StoreError) -> bool {
 #[error("it is being opened again")]
 struct Outdated;
 
-fn outdated() -> StoreError {
+pub(crate) fn outdated() -> StoreError {
     StoreError::new(ErrorKind::Io, "the index failed").with_source(Outdated)
 }
 

@@ -8,6 +8,7 @@ use std::collections::btree_map;
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -113,6 +114,8 @@ pub(crate) struct Tables {
     /// Whoever waits for another snapshot.
     waiting: Mutex<()>,
     replaced: Condvar,
+    /// For which snapshot no other came while somebody waited: nobody else waits for that.
+    awaited: AtomicU64,
     recent: RecentRows,
 }
 
@@ -123,6 +126,7 @@ impl Tables {
             recent: RecentRows::new(recent_bytes),
             waiting: Mutex::default(),
             replaced: Condvar::default(),
+            awaited: AtomicU64::new(u64::MAX),
             layers: RwLock::new(Layers {
                 active: Memtable::default(),
                 frozen: None,
@@ -286,7 +290,8 @@ impl Tables {
             match look(&mut seen) {
                 Err(error) if error.kind() == ErrorKind::Io => {
                     let is_shown = self.generation() == seen;
-                    if is_shown && !(is_outdated(&error) && self.is_replaced(seen)) {
+                    let is_awaited = || is_outdated(&error) && self.may_be_replaced(seen);
+                    if is_shown && !(is_awaited() && self.is_replaced(seen)) {
                         return Err(error);
                     }
                 }
@@ -299,12 +304,18 @@ impl Tables {
         self.layers.read().generation
     }
 
+    /// Whether nobody has waited in vain for a later snapshot.
+    fn may_be_replaced(&self, generation: u64) -> bool {
+        self.awaited.load(Relaxed) != generation
+    }
+
     /// Waits for a later snapshot, for a while.
     fn is_replaced(&self, generation: u64) -> bool {
         let mut waiting = self.waiting.lock();
         while self.generation() == generation {
             let waited = self.replaced.wait_for(&mut waiting, REPLACED_WITHIN);
             if waited.timed_out() {
+                self.awaited.store(generation, Relaxed);
                 return false;
             }
         }
@@ -423,5 +434,40 @@ impl<'a> Iterator for Merge<'a> {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_io::sim::SimDisk;
+    use forebay_io::{Disk, OpenOptions};
+
+    use super::*;
+    use crate::group::Position;
+    use crate::index::{Index, outdated};
+
+    #[test]
+    fn an_index_that_is_not_opened_again_is_waited_for_once() {
+        let options = OpenOptions {
+            create: true,
+            read_only: false,
+            direct: false,
+        };
+        let file = SimDisk::new(1).open("index", options).unwrap();
+        let index = Index::open(file, 0, false).unwrap();
+        index.create([1; 16], Position::FIRST).unwrap();
+        let tables = Tables::new(index.snapshot().unwrap(), 0);
+        for _ in 0..2 {
+            let seen = tables.generation();
+            assert!(tables.may_be_replaced(seen));
+            let looked = tables.again(|generation| {
+                *generation = seen;
+                Err::<(), _>(outdated())
+            });
+            assert_eq!(looked.unwrap_err().kind(), ErrorKind::Io);
+            assert!(!tables.may_be_replaced(seen));
+            // It is opened after all, and fails once more.
+            tables.refresh(index.snapshot().unwrap());
+        }
     }
 }
