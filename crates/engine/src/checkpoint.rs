@@ -181,9 +181,10 @@ fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
     };
     core.look_at_room();
     core.open_index()?;
-    core.index.checkpoint(&frozen, position, || {
+    let show = |snapshot| core.tables.refresh(snapshot);
+    core.index.checkpoint(&frozen, position, show, || {
         // Pages that a snapshot has do not come free.
-        core.tables.refresh(core.index.snapshot()?);
+        show(core.index.snapshot()?);
         Ok(step_bytes(core.index_room()))
     })?;
     let snapshot = core.index.snapshot()?;

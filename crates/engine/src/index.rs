@@ -227,11 +227,13 @@ impl Index {
 
     /// Writes a memtable, durably, and with it the position from which the journal is still needed. Before each transaction `room`
     /// tells how many bytes of new pages it may take, about: all of it is one where there is room. Of several, each can have the pages
-    /// that the one before it let go; and what the journal holds up to `position` can be replayed over any of them.
+    /// that the one before it let go; and what the journal holds up to `position` can be replayed over any of them. Where it has to be opened
+    /// again for that, it shows the tables to whoever reads from it, as [`reopen`](Self::reopen) does.
     pub fn checkpoint(
         &self,
         memtable: &Memtable,
         position: Position,
+        show: impl FnOnce(Snapshot),
         mut room: impl FnMut() -> Result<u64>,
     ) -> Result<()> {
         let mut write = |removal| guarded(|| self.write(memtable, position, removal, &mut room));
@@ -240,8 +242,7 @@ impl Index {
             Err(error) if error.kind() == ErrorKind::Io && self.is_refused_a_read() => {
                 let error: &dyn Error = error;
                 tracing::error!(error, "the index is written without joining pages of it");
-                // Who reads from it is shown the tables before the first transaction.
-                self.reopen(false, drop)?;
+                self.reopen(false, show)?;
                 write(Removal::Tombstone)
             }
             _ => written,

@@ -335,7 +335,7 @@ fn replay<D: Disk>(
         true => mend(index, &memtable, space.granules())?,
         false => Vec::new(),
     };
-    let checkpoint = index.checkpoint(&memtable, next, || {
+    let checkpoint = index.checkpoint(&memtable, next, drop, || {
         let free = disk.free_bytes().unwrap_or(u64::MAX);
         Ok(step_bytes(free))
     });

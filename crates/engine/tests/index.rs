@@ -5,6 +5,7 @@ mod support;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,16 @@ use forebay_engine::{Config, Engine};
 use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
-use forebay_store::{Address, DeleteOptions, ErrorKind, ListOptions, Result, Space, Store};
+use forebay_store::{
+    Address, DeleteOptions, ErrorKind, ListOptions, NamespaceConfig, Result, Space, Store,
+    Versioning,
+};
 use support::{bytes, config, get, put, spoil_in_index, tenant};
+use tokio::runtime::Builder;
 
 const KEYS: u64 = 300;
+/// Values that are kept when others take their place, in a namespace of their own.
+const KEPT: u64 = 5;
 
 /// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
 fn uncached() -> Config {
@@ -63,6 +70,23 @@ async fn filled(disk: &SimDisk) -> Engine<SimDisk> {
     let engine = open(disk);
     engine.create_namespace("n", tenant("t")).await.unwrap();
     store(&engine, 0..KEYS).await;
+    engine.close();
+    drop(engine);
+    open(disk)
+}
+
+/// The same, and values that others took the place of.
+async fn filled_with_kept(disk: &SimDisk) -> Engine<SimDisk> {
+    let engine = filled(disk).await;
+    let kept = NamespaceConfig {
+        versioning: Versioning::Enabled,
+        ..tenant("t")
+    };
+    engine.create_namespace("kept", kept).await.unwrap();
+    for number in 0..=KEPT {
+        let address = Address::object("kept", b"key");
+        put(&engine, address, &value(number)).await.unwrap();
+    }
     engine.close();
     drop(engine);
     open(disk)
@@ -221,6 +245,42 @@ async fn a_value_that_cannot_be_read_is_neither_deleted_nor_replaced() {
         .await;
         changed_around_a_sector(config, replace).await;
     }
+}
+
+/// The index is opened again for it, and nobody who reads notices.
+#[test]
+fn what_can_be_read_is_read_while_pages_beside_others_are_written() {
+    let runtime = || Builder::new_current_thread().build().unwrap();
+    let disk = SimDisk::new(8);
+    let sound = 0..20;
+    let engine = runtime().block_on(async {
+        filled(&disk).await.close();
+        let engine = open(&disk);
+        let lost = 150;
+        spoil_in_index(&disk, &value(lost));
+        let mut numbers: Vec<_> = (sound.end..KEYS).collect();
+        numbers.sort_by_key(|number| number.abs_diff(lost));
+        for number in numbers {
+            // Some are refused.
+            drop(delete(&engine, number).await);
+        }
+        engine
+    });
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            runtime().block_on(async {
+                while !is_over.load(Relaxed) {
+                    for number in sound.clone() {
+                        look(&engine, number).await.unwrap();
+                    }
+                }
+            });
+        });
+        let written = runtime().block_on(engine.checkpoint());
+        is_over.store(true, Relaxed);
+        written.unwrap();
+    });
 }
 
 /// One operation after the other fails while the index is written.
