@@ -51,6 +51,7 @@ mod list;
 mod mend;
 mod metrics;
 mod namespaces;
+mod passage;
 mod recent;
 mod reclaim;
 mod recover;

@@ -15,6 +15,7 @@ use crate::extent::{BLOCK_BYTES, Extent, Run};
 use crate::findings::Finding;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
+use crate::passage::{Met, Passage};
 use crate::view::{View, malformed};
 
 /// How far a scrub is, or what it came to.
@@ -38,20 +39,22 @@ pub(crate) async fn scrub<D: Disk>(
 ) -> Result<ScrubProgress> {
     let mut so_far = ScrubProgress::default();
     let scrub = core.findings.begin_scrub();
+    let namespaces = core.registry.read().all();
+    let namespaces: Vec<u32> = namespaces.iter().map(|info| info.id).collect();
+    let mut is_whole = true;
     for table in [Table::Current, Table::Kept] {
-        let mut from = Vec::new();
+        let mut passage = Passage::new(core.view(), table, namespaces.clone(), STEP);
         // One that is beside its place is met again behind each row that may be before it.
         let mut met = Vec::new();
-        loop {
-            let scan = match core.tables.survey(None, table, &from, None, STEP) {
-                Ok(scan) => scan,
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    // Nothing leads to the rows that are left.
+        while let Some(next) = passage.next()? {
+            let scan = match next {
+                Met::Rows(scan) => scan,
+                Met::Damage(error) => {
                     note_row(core, table, &[], &error);
                     so_far.damaged += 1;
-                    break;
+                    is_whole = false;
+                    continue;
                 }
-                Err(error) => return Err(error),
             };
             for (row_key, error) in &scan.damaged {
                 if !met.contains(row_key) {
@@ -80,13 +83,12 @@ pub(crate) async fn scrub<D: Disk>(
                 so_far.values += 1;
             }
             progress(so_far);
-            match scan.next {
-                Some(next) => from = next,
-                None => break,
-            }
         }
     }
-    core.findings.end_scrub(scrub);
+    // What it did not get to may be as damaged as it was.
+    if is_whole {
+        core.findings.end_scrub(scrub);
+    }
     Ok(so_far)
 }
 

@@ -269,3 +269,40 @@ async fn what_is_used_is_counted_anew_and_namespaces_are_not_given_up_where_a_pa
         assert_eq!(used(&engine, &NAMES), before);
     }
 }
+
+/// Entries of one namespace cannot be read: what the others use is counted all the same.
+#[tokio::test]
+async fn what_others_use_is_counted_where_entries_cannot_be_read() {
+    const CROWD: u64 = 400;
+    let disk = SimDisk::new(7);
+    let engine = try_open(&disk, config()).unwrap();
+    for name in NAMES {
+        engine
+            .create_namespace(name, tenant("tenant"))
+            .await
+            .unwrap();
+        let values = if name == NAMES[1] { CROWD } else { VALUES };
+        for number in 0..values {
+            let key = format!("{name}/{number:06}");
+            let address = Address::object(name, key.as_bytes());
+            put(&engine, address, &[7; 50]).await.unwrap();
+        }
+    }
+    let before = used(&engine, &NAMES);
+    engine.close();
+    drop(engine);
+    // The first uses as much as the last.
+    for used in &before[..2] {
+        rot(&disk, &usage_row(*used), 3);
+    }
+    for at in places(&disk, format!("{}/{:06}", NAMES[1], CROWD / 2).as_bytes()) {
+        disk.spoil("index", at).unwrap();
+    }
+    let [_, accepting] = checking(0);
+    let engine = try_open(&disk, accepting).unwrap();
+    let counted = used(&engine, &NAMES);
+    assert_eq!((counted[0], counted[2]), (before[0], before[2]));
+    // All that comes before the place.
+    let objects = counted[1].objects;
+    assert!((CROWD / 2 - 50..CROWD / 2).contains(&objects), "{objects}");
+}

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use forebay_store::{Result, Space, Usage};
+use forebay_store::{Result, Space, StoreError, Usage};
 
 use crate::entry::Entry;
 use crate::findings::Finding;
-use crate::index::{Index, definition, is_damage};
+use crate::index::{Index, definition};
 use crate::keys::{self, Table};
 use crate::namespaces::{
     GREATEST, decode_greatest, decode_info, decode_quota_row, decode_usage, encode_usage,
 };
+use crate::passage::{Met, Passage};
 use crate::tables::{Memtable, Tables};
 use crate::view::{View, malformed};
 
@@ -27,7 +28,7 @@ pub(super) fn mend_usage(index: &Index, journal: &Memtable) -> Result<Option<Fin
         return Ok(None);
     };
     let tables = Tables::new(index.snapshot()?, 0);
-    let Count { used, is_whole } = count(whole(&tables, journal))?;
+    let Count { used, is_whole, .. } = count(whole(&tables, journal), &named(index, journal)?)?;
     drop(tables);
     for (id, used) in used {
         let key = Bytes::copy_from_slice(&keys::namespace(id));
@@ -44,10 +45,7 @@ pub(super) fn mend_usage(index: &Index, journal: &Memtable) -> Result<Option<Fin
 /// Gives up namespaces whose rows are damaged. What they hold stays, and so their numbers are given to no others.
 pub(super) fn mend_namespaces(index: &Index, journal: &Memtable) -> Result<Vec<Finding>> {
     let table = Table::Namespace;
-    let mut found = index.salvage(definition(table), |name, row| match name {
-        GREATEST => decode_greatest(row).is_ok(),
-        name => decode_info(name, row).is_ok(),
-    })?;
+    let mut found = namespaces(index)?;
     if !found.damaged.is_empty() && !found.rows.contains_key(GREATEST) {
         let greatest = greatest(index, journal, &found)?;
         let row = Bytes::copy_from_slice(&greatest.to_le_bytes());
@@ -99,6 +97,29 @@ fn give_up(
     Ok(findings.collect())
 }
 
+fn namespaces(index: &Index) -> Result<Salvage> {
+    let table = definition(Table::Namespace);
+    index.salvage(table, |name, row| match name {
+        GREATEST => decode_greatest(row).is_ok(),
+        name => decode_info(name, row).is_ok(),
+    })
+}
+
+/// The numbers of the namespaces that there are.
+fn named(index: &Index, journal: &Memtable) -> Result<Vec<u32>> {
+    let mut rows = namespaces(index)?.rows;
+    for (name, row) in journal.rows(Table::Namespace) {
+        match row {
+            Some(row) => drop(rows.insert(name.clone(), row.clone())),
+            None => drop(rows.remove(name)),
+        }
+    }
+    let named = rows.iter();
+    Ok(named
+        .filter_map(|(name, row)| Some(decode_info(name, row).ok()?.id))
+        .collect())
+}
+
 fn usage(index: &Index) -> Result<Salvage> {
     index.salvage(definition(Table::Usage), |key, row| {
         key.len() == 4 && decode_usage(row).is_ok()
@@ -106,12 +127,17 @@ fn usage(index: &Index) -> Result<Salvage> {
 }
 
 /// The greatest number of a namespace that is known of.
-fn greatest(index: &Index, journal: &Memtable, namespaces: &Salvage) -> Result<u32> {
+fn greatest(index: &Index, journal: &Memtable, found: &Salvage) -> Result<u32> {
     let tables = Tables::new(index.snapshot()?, 0);
-    let held = count(whole(&tables, journal))?.used.into_keys();
+    let Count { used, unseen, .. } = count(whole(&tables, journal), &[])?;
+    // A number that is given again would show what another namespace held.
+    if let Some(error) = unseen {
+        return Err(error);
+    }
+    let held = used.into_keys();
     let counted = usage(index)?.rows.into_keys();
     let counted = counted.filter_map(|key| number(&key));
-    let named = namespaces.rows.iter();
+    let named = found.rows.iter();
     let named = named.filter_map(|(name, row)| Some(decode_info(name, row).ok()?.id));
     Ok(held.chain(counted).chain(named).max().unwrap_or_default())
 }
@@ -121,11 +147,15 @@ struct Count {
     used: HashMap<u32, Usage>,
     /// No entry is damaged: those are in it as far as anything tells.
     is_whole: bool,
+    /// Why some entries are not in it at all.
+    unseen: Option<StoreError>,
 }
 
-fn count(view: View<'_>) -> Result<Count> {
+/// Counts all entries; where some cannot be read, it goes on with the next of these namespaces.
+fn count(view: View<'_>, namespaces: &[u32]) -> Result<Count> {
     let mut used = HashMap::<u32, Usage>::new();
     let mut is_whole = true;
+    let mut unseen = None;
     let mut add = |key: &[u8], usage| {
         // What is left to be freed weighs nothing.
         if let Some(id) = number(key).filter(|id| *id != 0) {
@@ -134,15 +164,15 @@ fn count(view: View<'_>) -> Result<Count> {
         }
     };
     for table in [Table::Current, Table::Kept] {
-        let mut from = Vec::new();
-        loop {
-            let scan = match view.survey(table, &from, None, STEP) {
-                // Nothing leads to the rows that are left.
-                Err(error) if is_damage(&error) => {
+        let mut passage = Passage::new(view, table, namespaces.to_vec(), STEP);
+        while let Some(next) = passage.next()? {
+            let scan = match next {
+                Met::Rows(scan) => scan,
+                Met::Damage(error) => {
                     is_whole = false;
-                    break;
+                    unseen = unseen.or(Some(error));
+                    continue;
                 }
-                scan => scan?,
             };
             for (key, _) in scan.damaged {
                 is_whole = false;
@@ -158,13 +188,13 @@ fn count(view: View<'_>) -> Result<Count> {
                 };
                 add(&key, usage);
             }
-            match scan.next {
-                Some(next) => from = next,
-                None => break,
-            }
         }
     }
-    Ok(Count { used, is_whole })
+    Ok(Count {
+        used,
+        is_whole,
+        unseen,
+    })
 }
 
 fn space(table: Table, key: &[u8]) -> Space {
