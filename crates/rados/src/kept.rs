@@ -14,6 +14,8 @@ use crate::under_way::Named;
 
 /// The newest are enough to decide about most changes.
 const NEWEST: u64 = 4;
+/// So many of them the rules ask for (see [`forebay_store::Present`]).
+const DECIDING: usize = 2;
 /// Of those that are looked through because some have expired, so many are had at once, and as many dropped by one change.
 const HELD: usize = 256;
 /// The first look gives so many, and the following ones more or fewer, as far as one has about so many bytes.
@@ -220,8 +222,8 @@ impl Core {
         Ok(Some(view))
     }
 
-    /// Looks through all kept versions because some have expired; no further than to as many of these as one change drops. Then the others
-    /// are still due.
+    /// Looks through all kept versions because some have expired; no further than to as many of these as one change drops, and to those that
+    /// are the newest without them: one of these may become current. Then the others are still due.
     async fn find_expired(
         &self,
         namespace: &Namespace,
@@ -231,14 +233,18 @@ impl Core {
     ) -> Result<Option<KeptView>> {
         let mut view = KeptView::default();
         let mut pages = Pages::after(Vec::new());
-        while pages.more && view.expired.len() < HELD {
+        let mut is_due = false;
+        while pages.more && (view.expired.len() < HELD || view.list.len() < DECIDING) {
             let Some(pairs) = pages.next(self, namespace, named, seen).await? else {
                 return Ok(None);
             };
             for (_, value) in &pairs {
                 let kept = decode(named, value)?;
                 if kept.is_expired(now) {
-                    view.expired.push(kept);
+                    match view.expired.len() < HELD {
+                        true => view.expired.push(kept),
+                        false => is_due = true,
+                    }
                 } else if view.list.len() < HELD {
                     view.list.push(kept);
                 } else {
@@ -247,7 +253,7 @@ impl Core {
                 }
             }
         }
-        if pages.more {
+        if is_due || pages.more {
             view.unseen_expires = Some(now);
         }
         Ok(Some(view))

@@ -313,3 +313,38 @@ fn more_versions_than_are_dropped_at_once_expire() {
         assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
     });
 }
+
+#[test]
+fn what_is_current_next_is_behind_any_number_of_versions_past_their_time() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(config(&cluster), clock.clone());
+        versioned(&store, NS).await;
+        put(&store, key(), b"lasting").await;
+        let lasting = store.stat(key(), None).await.unwrap().version;
+        let now = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            versioning: Versioning::Enabled,
+            ..NamespaceConfig::default()
+        };
+        let passing = NamespaceConfig {
+            ttl_ms: Some(1000),
+            ..now.clone()
+        };
+        store.update_namespace(NS, None, passing).await.unwrap();
+        put_many(&store, 700).await;
+        store.update_namespace(NS, None, now).await.unwrap();
+        let current = put_many(&store, 1).await[0];
+        clock.advance(2000);
+        let options = DeleteOptions {
+            version: Some(current),
+            ..DeleteOptions::default()
+        };
+        store.delete(key(), options).await.unwrap();
+        assert_eq!(get(&store, key()).await, b"lasting");
+        assert_eq!(store.stat(key(), None).await.unwrap().version, lasting);
+    });
+}
