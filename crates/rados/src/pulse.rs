@@ -18,6 +18,8 @@ use crate::sys::{Errno, Lease};
 
 /// How often a gateway that may be taken for dead looks whether it still is.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often one whose lock somebody else holds asks for it.
+const ASK: Duration = Duration::from_millis(200);
 
 /// When the lease was renewed last, and how often it was taken.
 pub(crate) struct Pulse {
@@ -118,21 +120,26 @@ impl Pulse {
 
 impl Core {
     /// Asks the cluster whether this gateway still has its lease. If not, it is taken anew, and another life begins. Who asks while others
-    /// do waits for one answer with all who came meanwhile.
+    /// do waits for one answer with all who came meanwhile. Who cleans up after this gateway has the lock until that is done: it is waited for.
     pub async fn prove_alive(&self) -> Result<()> {
         let came = Instant::now();
-        let proving = async {
-            let mut proved = self.proved.lock().await;
-            match *proved {
-                Some(asked) if asked > came => Ok(()),
-                _ => self.take_lease(&mut proved).await,
+        loop {
+            let proving = async {
+                let mut proved = self.proved.lock().await;
+                match *proved {
+                    Some(asked) if asked > came => Ok(()),
+                    _ => self.take_lease(&mut proved).await,
+                }
+            };
+            match self.access.in_time(proving).await {
+                Ok(()) => return Ok(()),
+                Err(_) if self.pulse.has_ended() => return Err(closing()),
+                Err(Errno(libc::EBUSY)) if came.elapsed() < self.config.patience => {
+                    sleep(ASK).await;
+                }
+                Err(errno) => return Err(unread(errno, "this gateway's lease")),
             }
-        };
-        let proved = self.access.in_time(proving).await;
-        proved.map_err(|errno| match self.pulse.has_ended() {
-            true => closing(),
-            false => unread(errno, "this gateway's lease"),
-        })
+        }
     }
 
     /// The same as long as every connection answers: what goes by a dead one fails for ever, and only who takes this gateway for dead cleans

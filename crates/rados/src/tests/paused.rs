@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebay_store::{Condition, Upload, Usage};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 
 use super::*;
 use crate::access::UNITS;
@@ -15,6 +16,7 @@ use crate::core::Core;
 use crate::heads::Seen;
 use crate::record::Layout;
 use crate::stripes::Piece;
+use crate::sys::Lease;
 use crate::upload::{Content, Put, RadosUpload};
 
 const NS: &str = "paused";
@@ -258,6 +260,30 @@ fn a_value_that_is_created_late_is_not_acknowledged() {
         assert_eq!(refused.kind(), ErrorKind::OutcomeUnknown, "{refused}");
         put(&one, target(), &bytes(2, STRIPED)).await;
         assert!(get(&two, target()).await == bytes(2, STRIPED));
+        goes_on(&one).await;
+        is_clean(&one).await;
+    });
+}
+
+#[test]
+fn who_is_being_cleaned_up_after_waits_until_that_is_over() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (one, two) = two(&cluster).await;
+        let (core, paused) = (two.core(), one.core());
+        let object = names::gateway(paused.gateway);
+        let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
+        op.remove();
+        let removed = core.access.write(&core.registry, &object, op, None, 0);
+        removed.await.unwrap();
+        let sweeper = Lease::new(&core.registry, &object, b"sweeper").unwrap();
+        let taken = spawn_blocking(move || sweeper.take(Duration::from_secs(2)));
+        taken.await.unwrap().unwrap();
+        let life = paused.pulse.life();
+        paused.prove_alive().await.unwrap();
+        assert_eq!(paused.pulse.life(), life + 1);
         goes_on(&one).await;
         is_clean(&one).await;
     });
