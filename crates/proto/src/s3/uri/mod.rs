@@ -102,19 +102,26 @@ impl Resource {
     }
 }
 
-/// Finds the bucket that a host names in virtual-host style: what stands before one of the base
-/// domains. Ports and case do not count. `None`: path style.
+/// Finds the bucket that a host names in virtual-host style: what stands before the longest of the
+/// base domains that it ends in. Ports and case do not count. `None`: path style, as of a base itself.
 fn virtual_host_bucket<'a>(host: &'a str, base_domains: &[&str]) -> Option<&'a str> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    base_domains.iter().find_map(|base| {
+    let before = |base: &&str| {
         let at = name.len().checked_sub(base.len())?;
         let (before, end) = (name.get(..at)?, name.get(at..)?);
-        let bucket = before.strip_suffix('.')?;
-        (end.eq_ignore_ascii_case(base) && !bucket.is_empty()).then_some(bucket)
-    })
+        let whole = before.is_empty() || before.ends_with('.');
+        (end.eq_ignore_ascii_case(base) && whole).then_some(before)
+    };
+    let shortest = base_domains
+        .iter()
+        .filter_map(before)
+        .min_by_key(|before| before.len())?;
+    shortest
+        .strip_suffix('.')
+        .filter(|bucket| !bucket.is_empty())
 }
 
 /// Finds bucket and key of a path (as sent) and a host (`Host` header or absolute form).
@@ -134,7 +141,7 @@ pub fn parse_resource(
         None if path.is_empty() => return Ok(Resource::Service),
         None => {
             let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-            (text(bucket)?, key)
+            (text(bucket, false)?, key)
         }
     };
     if bucket.is_empty() || bucket.len() > MAX_BUCKET {
@@ -144,14 +151,14 @@ pub fn parse_resource(
     if key.is_empty() {
         return Ok(Resource::Bucket(bucket));
     }
-    let key = text(key)?.into_owned();
+    let key = text(key, false)?.into_owned();
     check_key(&key)?;
     Ok(Resource::Object { bucket, key })
 }
 
-/// Decodes a component of a path to text without NUL.
-fn text(component: &str) -> Result<Cow<'_, str>, S3Error> {
-    let decoded = match percent::decode(component, false).ok_or(ErrorCode::InvalidURI)? {
+/// Decodes a component of a path to text without NUL; with `plus_is_space` one of a form.
+fn text(component: &str, plus_is_space: bool) -> Result<Cow<'_, str>, S3Error> {
+    let decoded = match percent::decode(component, plus_is_space).ok_or(ErrorCode::InvalidURI)? {
         Cow::Borrowed(_) => Cow::Borrowed(component),
         Cow::Owned(bytes) => {
             Cow::Owned(String::from_utf8(bytes).map_err(|_| ErrorCode::InvalidURI)?)
@@ -237,7 +244,7 @@ pub struct CopySource {
     pub version_id: Option<String>,
 }
 
-/// Parses `x-amz-copy-source`: `[/]bucket/key[?versionId=id]`, percent-encoded.
+/// Parses `x-amz-copy-source`: `[/]bucket/key[?versionId=id]`, percent-encoded; `+` is a space.
 ///
 /// # Errors
 /// `InvalidArgument`, or as [`parse_resource`].
@@ -254,7 +261,7 @@ pub fn parse_copy_source(value: &str) -> Result<CopySource, S3Error> {
         None => (value, None),
     };
     // Some clients encode the slash between bucket and key as well.
-    let path = text(path).map_err(|_| invalid())?;
+    let path = text(path, true).map_err(|_| invalid())?;
     let (bucket, key) = path
         .strip_prefix('/')
         .unwrap_or(&path)
@@ -266,7 +273,7 @@ pub fn parse_copy_source(value: &str) -> Result<CopySource, S3Error> {
     check_key(key)?;
     let version_id = version
         .filter(|version| !version.is_empty())
-        .map(|version| text(version).map(Cow::into_owned))
+        .map(|version| text(version, true).map(Cow::into_owned))
         .transpose()?;
     Ok(CopySource {
         bucket: bucket.to_owned(),

@@ -64,6 +64,13 @@ fn path_style_and_virtual_host_style() {
         parse("/b", "notlocalhost"),
         Ok(Resource::Bucket("b".into()))
     );
+    // A base may lie under another one.
+    for bases in [["s3.localhost", "localhost"], ["localhost", "s3.localhost"]] {
+        let parse = |host| parse_resource("/", Some(host), &bases);
+        assert_eq!(parse("S3.localhost:9000"), Ok(Resource::Service));
+        assert_eq!(parse("b.s3.localhost"), Ok(Resource::Bucket("b".into())));
+        assert_eq!(parse("b.localhost"), Ok(Resource::Bucket("b".into())));
+    }
     for (path, code) in [
         ("//key", ErrorCode::InvalidBucketName),
         ("/b/%00", ErrorCode::InvalidURI),
@@ -221,6 +228,11 @@ fn copy_sources() {
     assert_eq!(
         parse_copy_source("b%2Fk").map(|source| source.key),
         Ok("k".into())
+    );
+    // Otherwise than in a path, a plus is a space.
+    assert_eq!(
+        parse_copy_source("b%2Fa+b%2Bc").map(|source| source.key),
+        Ok("a b+c".into())
     );
     for wrong in ["", "/", "b", "b/", "/b/", "//k", "b/%ff", "b/%00"] {
         assert!(parse_copy_source(wrong).is_err(), "{wrong}");
