@@ -122,6 +122,7 @@ impl Authenticator {
         let chain = matches!(verified.payload, Payload::SignedChunks { .. })
             .then(|| ChunkChain::new(signing, &verified.date, &claim.scope, claim.signature));
         let proof = Proof {
+            presigned: claim.presigned.is_some(),
             payload: verified.payload,
             chain,
         };
@@ -185,6 +186,7 @@ fn anonymous(head: &Parts) -> Outcome<(Caller, Proof)> {
     let text =
         headers::legible(&head.headers, &headers::CONTENT_SHA256)?.unwrap_or(UNSIGNED_PAYLOAD);
     let proof = Proof {
+        presigned: false,
         payload: Payload::parse(text)?,
         chain: None,
     };

@@ -11,6 +11,8 @@ use crate::status::{Outcome, Refusal};
 
 /// What the signature says about the body.
 pub(crate) struct Proof {
+    /// Whether it covers what stands in the query, as headers.
+    pub(crate) presigned: bool,
     pub(crate) payload: Payload,
     /// For signed chunks.
     pub(crate) chain: Option<ChunkChain>,

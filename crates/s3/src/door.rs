@@ -37,7 +37,7 @@ use crate::rules::RulesCache;
 use crate::staging::Locks;
 use crate::status::{Manner, Outcome, Refusal};
 use crate::turns::Turns;
-use crate::{cors, direct, dispatch, headers};
+use crate::{cors, direct, dispatch, headers, presigned};
 
 /// The longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -350,8 +350,9 @@ impl<S: Store> Door<S> {
     ) -> Outcome<Reply<S::Body>> {
         let (caller, proof) = self.identify(asked.head, asked.now_ms)?;
         self.begin(&caller, inbound)?;
+        let joined = presigned::joined(&proof, asked.query, &asked.head.headers)?;
         inbound.prove(proof);
-        let mut call = self.call(asked, &caller);
+        let mut call = self.call(asked, joined.as_ref(), &caller);
         call.admit(asked.op).await?;
         dispatch::dispatch(asked.op, &call, inbound).await
     }
@@ -381,11 +382,16 @@ impl<S: Store> Door<S> {
         self.authenticator.authenticate(head, now_s)
     }
 
-    /// The request as its handler sees it, once it is admitted.
-    pub(crate) fn call<'a>(&'a self, asked: &Asked<'a>, caller: &'a Caller) -> Call<'a, S> {
+    /// The request as its handler sees it, once it is admitted. `joined`: its headers, where some are in its query.
+    pub(crate) fn call<'a>(
+        &'a self,
+        asked: &Asked<'a>,
+        joined: Option<&'a HeaderMap>,
+        caller: &'a Caller,
+    ) -> Call<'a, S> {
         Call {
             door: self,
-            headers: &asked.head.headers,
+            headers: joined.unwrap_or(&asked.head.headers),
             query: asked.query,
             bucket: asked.resource.bucket().unwrap_or_default(),
             key: asked.resource.key().unwrap_or_default(),

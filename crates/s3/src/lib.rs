@@ -58,6 +58,7 @@ mod object_get;
 mod object_put;
 mod orphans;
 mod pace;
+mod presigned;
 mod reply;
 mod router;
 mod rules;

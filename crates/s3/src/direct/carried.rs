@@ -24,11 +24,11 @@ use super::{get, put};
 use crate::auth::Caller;
 use crate::claims::Proof;
 use crate::door::{Asked, Door};
-use crate::headers;
 use crate::ingest::Inbound;
 use crate::reply::Reply;
 use crate::router::Operation;
 use crate::status::{Outcome, Refusal};
+use crate::{headers, presigned};
 
 /// How far clocks may be apart, in seconds.
 const SKEW_S: u64 = 5;
@@ -108,7 +108,8 @@ async fn attempt<S: Store>(
     check_token(lender, asked.op, sealed.unverified())?;
     let asked_ms = sealed.unverified().lease_ms;
     let lease = Lease::new(arrived, lender.direct.lease, asked_ms);
-    let mut call = door.call(asked, &caller);
+    let joined = presigned::joined(&proof, asked.query, request)?;
+    let mut call = door.call(asked, joined.as_ref(), &caller);
     lease.before(call.admit(asked.op)).await??;
 
     let session =

@@ -74,6 +74,7 @@ impl<L> Pull<L> {
 impl<L: Link> Source for Pull<L> {
     fn claims(&mut self, request: &HeaderMap) -> Outcome<Claims> {
         let unsigned = Proof {
+            presigned: false,
             payload: Payload::Unsigned,
             chain: None,
         };

@@ -174,6 +174,59 @@ async fn presigned_urls_work_until_they_expire() {
 }
 
 #[tokio::test]
+async fn headers_in_the_query_of_a_presigned_url_count() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let put = async |query: &str| {
+        let ask = Ask::new("PUT", &format!("/bucket/key?{query}"));
+        let target = ask.presigned(ALPHA, server.now_ms(), 60);
+        let request =
+            format!("PUT {target} HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: 3\r\n\r\nabc");
+        server.exchange(request.as_bytes(), false).await
+    };
+    let answer = put("x-amz-meta-a=1%2B1&X-Amz-Meta-B=b&x-amz-tagging=t%3D1").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let stored = server.get("/bucket/key").await;
+    assert_eq!(stored.header("x-amz-meta-a"), Some("1+1"));
+    assert_eq!(stored.header("x-amz-meta-b"), Some("b"));
+    assert_eq!(stored.header("x-amz-tagging-count"), Some("1"));
+    let tags = server.get("/bucket/key?tagging").await.text();
+    assert!(tags.contains("<Key>t</Key><Value>1</Value>"), "{tags}");
+
+    for (query, status, code) in [
+        ("x-amz-copy-source=%2Fbucket%2Fkey", 501, "NotImplemented"),
+        ("x-amz-rdma-token=ort1.a.b", 501, "NotImplemented"),
+        ("x-amz-server-side-encryption=AES256", 501, "NotImplemented"),
+        (
+            "x-amz-acl=public-read",
+            400,
+            "AccessControlListNotSupported",
+        ),
+        (
+            "x-amz-grant-read=id%3Dx",
+            400,
+            "AccessControlListNotSupported",
+        ),
+        ("x-amz-storage-class=NONE", 400, "InvalidStorageClass"),
+        ("x-amz-object-lock-mode=GOVERNANCE", 400, "InvalidRequest"),
+        ("x-amz-expected-bucket-owner=beta", 403, "AccessDenied"),
+        ("x-amz-meta-a=%0A", 400, "InvalidArgument"),
+    ] {
+        put(query).await.is(status, code);
+    }
+    assert_eq!(server.get("/bucket/key").await.etag(), stored.etag());
+
+    // The checksum that some put there is not of the body that comes.
+    let answer = put("x-amz-checksum-crc32=AAAAAA%3D%3D").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    // Only a presigned URL has headers in its query.
+    let ask = Ask::new("PUT", "/bucket/key?x-amz-meta-a=1").body("abc");
+    assert_eq!(server.ask(ALPHA, ask).await.status, 200);
+    assert_eq!(server.get("/bucket/key").await.header("x-amz-meta-a"), None);
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn what_is_anothers_looks_absent() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;

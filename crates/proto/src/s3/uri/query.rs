@@ -46,6 +46,11 @@ impl<'a> Query<'a> {
         Ok(Query { pairs })
     }
 
+    /// Name and value of every parameter, in the order sent.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.pairs.iter().map(|(name, value)| (&**name, &**value))
+    }
+
     /// The first value of a parameter that is text.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {

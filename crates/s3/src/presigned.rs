@@ -1,0 +1,74 @@
+//! Headers that stand in the query of a presigned URL.
+//!
+//! SDKs move a request's `x-amz-*` headers there, so that whoever is given the URL need not send them, and S3 takes them from there.
+//! What names a payload that is no body, or asks for encryption, is refused: ignored, it would have something else stored than was
+//! meant. The checksums that SDKs move along are of a body that they did not have, and stay ignored.
+
+use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::uri::Query;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::claims::Proof;
+use crate::status::{Outcome, Refusal};
+
+const TAKEN: [&str; 6] = [
+    "x-amz-acl",
+    "x-amz-bucket-object-lock-enabled",
+    "x-amz-expected-bucket-owner",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-website-redirect-location",
+];
+const TAKEN_PREFIXES: [&str; 3] = ["x-amz-grant-", "x-amz-meta-", "x-amz-object-lock-"];
+const REFUSED_PREFIXES: [&str; 3] = [
+    "x-amz-copy-source",
+    "x-amz-rdma-",
+    "x-amz-server-side-encryption",
+];
+
+/// The headers of a request with those of its query, where a verified signature covers them there; `None` when that has none. What
+/// came as a header counts, and not what the query says of it.
+///
+/// # Errors
+/// `NotImplemented`, `InvalidArgument`.
+pub(crate) fn joined(
+    proof: &Proof,
+    query: &Query<'_>,
+    request: &HeaderMap,
+) -> Outcome<Option<HeaderMap>> {
+    if !proof.presigned {
+        return Ok(None);
+    }
+    let mut joined = None;
+    for (name, value) in query.iter() {
+        let name = name.to_ascii_lowercase();
+        let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        if begins(&REFUSED_PREFIXES) {
+            return Err(Refusal::new(
+                ErrorCode::NotImplemented,
+                format!(
+                    "{name} is not taken from the query of a presigned URL; send it as a header."
+                ),
+            ));
+        }
+        let taken = TAKEN.contains(&&*name) || begins(&TAKEN_PREFIXES);
+        if !taken || request.contains_key(&name) {
+            continue;
+        }
+        let (Ok(header), Ok(value)) = (
+            HeaderName::from_bytes(name.as_bytes()),
+            HeaderValue::from_bytes(value),
+        ) else {
+            let text = String::from_utf8_lossy(value);
+            return Err(Refusal::argument(
+                &name,
+                &text,
+                "The value cannot stand in a header.",
+            ));
+        };
+        joined
+            .get_or_insert_with(|| request.clone())
+            .append(header, value);
+    }
+    Ok(joined)
+}
