@@ -7,6 +7,10 @@ use super::{
 
 /// The most rules of a bucket.
 pub const MAX_RULES: usize = 100;
+/// The longest configuration as it is kept, in bytes.
+pub const MAX_DOCUMENT: usize = 64 << 10;
+/// The most headers that a page is allowed in one request: none with more is served.
+const MAX_REQUEST_HEADERS: usize = 100;
 const METHODS: [&str; 5] = ["GET", "PUT", "POST", "DELETE", "HEAD"];
 const ROOT: &str = "CORSConfiguration";
 
@@ -34,16 +38,16 @@ pub struct Configuration {
     pub rules: Vec<Rule>,
 }
 
-/// Matches a pattern with at most one `*`.
-fn matches(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((before, after)) => {
-            text.len() >= before.len() + after.len()
-                && text.starts_with(before)
-                && text.ends_with(after)
-        }
-    }
+/// Matches a pattern with at most one `*`; `same` compares what it says outright.
+fn matches(pattern: &str, text: &str, same: fn(&[u8], &[u8]) -> bool) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let Some(at) = pattern.iter().position(|byte| *byte == b'*') else {
+        return same(pattern, text);
+    };
+    let (before, after) = (&pattern[..at], &pattern[at + 1..]);
+    text.len() >= before.len() + after.len()
+        && same(&text[..before.len()], before)
+        && same(&text[text.len() - after.len()..], after)
 }
 
 impl Configuration {
@@ -93,13 +97,19 @@ impl Configuration {
     }
 
     /// The first rule that allows `origin` to use `method` with `request_headers` (the value of
-    /// `Access-Control-Request-Headers`; empty for what is no preflight).
+    /// `Access-Control-Request-Headers`; empty for what is no preflight), of which no rule allows more than 100.
     #[must_use]
     pub fn matching(&self, origin: &str, method: &str, request_headers: &str) -> Option<&Rule> {
+        if header_names(request_headers)
+            .nth(MAX_REQUEST_HEADERS)
+            .is_some()
+        {
+            return None;
+        }
         self.rules.iter().find(|rule| {
             rule.allowed_origins
                 .iter()
-                .any(|pattern| matches(pattern, origin))
+                .any(|pattern| matches(pattern, origin, <[u8]>::eq))
                 && rule.allowed_methods.iter().any(|allowed| allowed == method)
                 && header_names(request_headers).all(|name| rule.allows_header(name))
         })
@@ -114,10 +124,9 @@ fn header_names(list: &str) -> impl Iterator<Item = &str> {
 
 impl Rule {
     fn allows_header(&self, name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
         self.allowed_headers
             .iter()
-            .any(|pattern| matches(&pattern.to_ascii_lowercase(), &name))
+            .any(|pattern| matches(pattern, name, <[u8]>::eq_ignore_ascii_case))
     }
 
     /// The headers that the rule adds to a response, for an `origin` that it matched.
@@ -260,6 +269,37 @@ mod tests {
         assert!(cors.matching(origin, "DELETE", "").is_none());
         let get = cors.matching("null", "GET", "").expect("allowed");
         assert_eq!(get.response_headers("null", "")[0].1, "*");
+    }
+
+    #[test]
+    fn patterns_of_headers_are_in_any_case_and_those_of_origins_are_not() {
+        let name = <[u8]>::eq_ignore_ascii_case;
+        for (pattern, text, by_name, exact) in [
+            ("X-Amz-*", "x-amz-date", true, false),
+            ("x-*-A", "x-b-a", true, false),
+            ("x-*-a", "x-b-a", true, true),
+            ("x-*-a", "x-a", false, false),
+            ("*", "", true, true),
+            ("ab*bc", "abc", false, false),
+            ("x", "X", true, false),
+            ("x", "xy", false, false),
+        ] {
+            assert_eq!(matches(pattern, text, name), by_name, "{pattern} {text}");
+            assert_eq!(
+                matches(pattern, text, <[u8]>::eq),
+                exact,
+                "{pattern} {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_of_more_headers_than_one_may_have_is_not_allowed() {
+        let cors = Configuration::from_xml(BODY.as_bytes()).expect("valid");
+        let asked = |count: usize| "x-amz-a,".repeat(count);
+        let allowed = |count| cors.matching("https://a.example.org", "PUT", &asked(count));
+        assert!(allowed(100).is_some());
+        assert!(allowed(101).is_none());
     }
 
     #[test]

@@ -260,6 +260,11 @@ async fn cors_rules_answer_preflights_and_mark_responses() {
         let answer = server.exchange(ask.as_bytes(), false).await;
         answer.is(403, "AccessForbidden");
     }
+    // More headers than a request may have.
+    let ask = preflight("https://a.example.org", "GET", "bucket");
+    let many = ask.replace("x-a\r\n", &format!("{}\r\n", "x-a,".repeat(101)));
+    let answer = server.exchange(many.as_bytes(), false).await;
+    answer.is(403, "AccessForbidden");
     let ask = |target: &str| Ask::new("GET", target).header("origin", "https://a.example.org");
     for target in ["/bucket/key", "/bucket/absent"] {
         let answer = server.ask(ALPHA, ask(target)).await;
