@@ -9,7 +9,7 @@ use forebay_proto::s3::lifecycle;
 use forebay_proto::s3::policy::Policy;
 use forebay_proto::s3::tags::{MAX_BUCKET_TAGS, Tags};
 use forebay_proto::s3::xml::{VersioningStatus, XmlWriter, parse_versioning, versioning};
-use forebay_store::{ErrorKind, NamespaceConfig, Store, Versioning};
+use forebay_store::{Attributes, ErrorKind, NamespaceConfig, Store, Versioning};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
 
@@ -29,6 +29,9 @@ const TAGGING: &str = "s3.tagging";
 
 /// How often a change is tried again when another one came between.
 const ATTEMPTS: usize = 16;
+
+/// What the configurations of all buckets of a tenant may have together, in bytes: the store keeps them in memory.
+const TENANT_BYTES_MAX: usize = 16 << 20;
 
 /// Changes the bucket's configuration; of two at once one waits for the other.
 async fn change<S: Store>(
@@ -61,15 +64,47 @@ async fn set<S: Store>(call: &Call<'_, S>, name: &str, value: Option<&[u8]>) -> 
             Some(value) => attributes.insert(name, value),
             None => attributes.remove(name),
         }
-        config.attributes = attributes.build().ok_or_else(|| {
+        let attributes = attributes.build().ok_or_else(|| {
             Refusal::new(
                 ErrorCode::InvalidRequest,
                 "The bucket's configurations are too large together.",
             )
         })?;
+        if bytes(&attributes) > bytes(&config.attributes) {
+            check_tenant(call, config, bytes(&attributes))?;
+        }
+        config.attributes = attributes;
         Ok(())
     })
     .await
+}
+
+fn bytes(attributes: &Attributes) -> usize {
+    attributes.encoded().len()
+}
+
+/// Refuses a configuration of so many bytes that is too long beside those of the tenant's other buckets.
+fn check_tenant<S: Store>(call: &Call<'_, S>, config: &NamespaceConfig, own: usize) -> Outcome<()> {
+    let all = call.store().namespaces();
+    let others = all
+        .iter()
+        .filter(|info| info.config.tenant == config.tenant && info.name != call.bucket)
+        .map(|info| bytes(&info.config.attributes));
+    match others.sum::<usize>() + own <= TENANT_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            "The configurations of the owner's buckets are too large together.",
+        )),
+    }
+}
+
+/// Refuses a document that would be kept in more bytes than it may have.
+fn check_document(text: &str, max: usize) -> Outcome<()> {
+    match text.len() <= max {
+        true => Ok(()),
+        false => Err(ErrorCode::MaxMessageLengthExceeded.into()),
+    }
 }
 
 fn get<'c, S: Store>(call: &'c Call<'_, S>, name: &str, absent: ErrorCode) -> Outcome<&'c [u8]> {
@@ -173,7 +208,9 @@ pub(crate) async fn put_cors<S: Store>(
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
     let rules = cors::Configuration::from_xml(&call.document(inbound).await?)?;
-    set(call, CORS, Some(rules.to_xml().as_bytes())).await?;
+    let text = rules.to_xml();
+    check_document(&text, cors::MAX_DOCUMENT)?;
+    set(call, CORS, Some(text.as_bytes())).await?;
     done(StatusCode::OK)
 }
 
@@ -194,7 +231,9 @@ pub(crate) async fn put_lifecycle<S: Store>(
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
     let rules = lifecycle::Configuration::from_xml(&call.document(inbound).await?)?;
-    set(call, LIFECYCLE, Some(rules.to_xml().as_bytes())).await?;
+    let text = rules.to_xml();
+    check_document(&text, lifecycle::MAX_DOCUMENT)?;
+    set(call, LIFECYCLE, Some(text.as_bytes())).await?;
     done(StatusCode::OK)
 }
 

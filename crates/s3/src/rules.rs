@@ -11,13 +11,16 @@ use parking_lot::RwLock;
 
 use crate::bucket_config;
 
-/// The most buckets whose parsed rules are kept; beyond it all are parsed anew.
+/// The most buckets whose parsed rules are kept, and the most bytes that those were parsed from; beyond it all are parsed anew.
 const KEPT_MAX: usize = 4096;
+const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// A bucket's policy, CORS rules and lifecycle rules, parsed.
 #[derive(Debug)]
 pub(crate) struct Rules {
     revision: u64,
+    /// What they were parsed from.
+    bytes: usize,
     pub(crate) policy: Option<Policy>,
     /// The policy cannot be read: nobody but the owner is let in, and the owner may replace it.
     pub(crate) unreadable: bool,
@@ -32,7 +35,25 @@ pub(crate) struct Rules {
 /// Parsed rules by namespace, as of its revision.
 #[derive(Default)]
 pub(crate) struct RulesCache {
-    kept: RwLock<HashMap<u32, Arc<Rules>>>,
+    kept: RwLock<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    rules: HashMap<u32, Arc<Rules>>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn keep(&mut self, id: u32, rules: &Arc<Rules>) {
+        if self.rules.len() >= KEPT_MAX || self.bytes + rules.bytes > KEPT_BYTES_MAX {
+            *self = Kept::default();
+        }
+        self.bytes += rules.bytes;
+        if let Some(before) = self.rules.insert(id, Arc::clone(rules)) {
+            self.bytes -= before.bytes;
+        }
+    }
 }
 
 impl RulesCache {
@@ -42,7 +63,7 @@ impl RulesCache {
         if attributes.is_empty() {
             return None;
         }
-        if let Some(rules) = self.kept.read().get(&info.id)
+        if let Some(rules) = self.kept.read().rules.get(&info.id)
             && rules.revision == info.revision
         {
             return Some(Arc::clone(rules));
@@ -52,6 +73,7 @@ impl RulesCache {
         let asks = |key: &str| text.is_some_and(|text| may_ask(text, key));
         let rules = Arc::new(Rules {
             revision: info.revision,
+            bytes: attributes.encoded().len(),
             unreadable: text.is_some() && policy.is_none(),
             asks_tags: asks("existingobjecttag/"),
             asks_new_tags: asks("requestobjecttag/"),
@@ -63,11 +85,7 @@ impl RulesCache {
                 .get(bucket_config::LIFECYCLE)
                 .and_then(|text| lifecycle::Configuration::from_xml(text).ok()),
         });
-        let mut kept = self.kept.write();
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
-        }
-        kept.insert(info.id, Arc::clone(&rules));
+        self.kept.write().keep(info.id, &rules);
         Some(rules)
     }
 }

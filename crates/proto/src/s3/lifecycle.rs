@@ -12,6 +12,8 @@ use super::{
 
 /// The most rules of a bucket.
 pub const MAX_RULES: usize = 1000;
+/// The longest configuration as it is kept, in bytes.
+pub const MAX_DOCUMENT: usize = 256 << 10;
 const ROOT: &str = "LifecycleConfiguration";
 const DAY_S: i64 = 86_400;
 

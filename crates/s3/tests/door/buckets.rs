@@ -1,7 +1,7 @@
 //! Buckets and what they are configured with: policies, CORS, lifecycle, tags, ACLs, and what was never set.
 
 use forebay_store::limits::NAMESPACES_MAX;
-use forebay_store::{Address, NamespaceConfig, Seal, Store, StoreOptions, Upload};
+use forebay_store::{Address, Attributes, NamespaceConfig, Seal, Store, StoreOptions, Upload};
 
 use crate::support::{ALPHA, Ask, BETA, HOST, Server};
 
@@ -278,6 +278,77 @@ async fn cors_rules_answer_preflights_and_mark_responses() {
     assert_eq!(removed.status, 204);
     let answer = server.ask(ALPHA, ask("/bucket/key")).await;
     assert_eq!(answer.header("access-control-allow-origin"), None);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn configurations_are_bounded_each_and_all_of_a_tenants_together() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let cors = |headers: usize| {
+        let header = "<AllowedHeader>x-a</AllowedHeader>".repeat(headers);
+        let rules = format!(
+            "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>\
+             <AllowedMethod>GET</AllowedMethod>{header}</CORSRule></CORSConfiguration>"
+        );
+        Ask::new("PUT", "/bucket?cors").body(rules)
+    };
+    let lifecycle = |prefix: usize| {
+        let prefix = "p".repeat(prefix);
+        let rules: String = (0..300)
+            .map(|id| {
+                format!(
+                    "<Rule><ID>{id}</ID><Status>Enabled</Status><Filter><Prefix>{prefix}</Prefix>\
+                     </Filter><Expiration><Days>1</Days></Expiration></Rule>"
+                )
+            })
+            .collect();
+        let rules = format!("<LifecycleConfiguration>{rules}</LifecycleConfiguration>");
+        Ask::new("PUT", "/bucket?lifecycle").body(rules)
+    };
+    for (fits, too_long) in [(cors(1800), cors(2000)), (lifecycle(600), lifecycle(900))] {
+        assert_eq!(server.ask(ALPHA, fits).await.status, 200);
+        let refused = server.ask(ALPHA, too_long).await;
+        refused.is(400, "MaxMessageLengthExceeded");
+    }
+
+    let removed = server.ask(ALPHA, Ask::new("DELETE", "/bucket?lifecycle"));
+    assert_eq!(removed.await.status, 204);
+    let full = NamespaceConfig {
+        tenant: ALPHA.tenant.to_owned(),
+        attributes: Attributes::builder()
+            .set("s3.lifecycle", vec![b' '; 511 << 10])
+            .build()
+            .expect("within what a namespace may have"),
+        ..NamespaceConfig::default()
+    };
+    for number in 0..32 {
+        let name = format!("full-{number}");
+        let made = server.store.create_namespace(&name, full.clone()).await;
+        made.expect("a namespace");
+    }
+    assert_eq!(
+        server.ask(ALPHA, cors(1)).await.status,
+        200,
+        "less than before"
+    );
+    let more = server.ask(ALPHA, cors(1800)).await;
+    more.is(400, "InvalidRequest");
+    assert_eq!(
+        server
+            .ask(ALPHA, Ask::new("DELETE", "/bucket?cors"))
+            .await
+            .status,
+        204
+    );
+    // Others have room of their own.
+    assert_eq!(
+        server.ask(BETA, Ask::new("PUT", "/betas")).await.status,
+        200
+    );
+    let mut of_others = cors(1800);
+    of_others.path = "/betas".to_owned();
+    assert_eq!(server.ask(BETA, of_others).await.status, 200);
     server.finish().await;
 }
 
