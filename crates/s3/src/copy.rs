@@ -17,7 +17,7 @@ use crate::config::EtagKind;
 use crate::headers;
 use crate::kept::{self, Shown};
 use crate::multipart::{algorithm, commit_part, part_of, upload_id};
-use crate::object_put::{PUT_BYTES_MAX, begin, check_extras, too_large, unmet};
+use crate::object_put::{PUT_BYTES_MAX, begin, check_extras, unmet};
 use crate::reply::{self, Reply};
 use crate::staging;
 use crate::status::{Outcome, Refusal};
@@ -59,19 +59,30 @@ async fn source<S: Store>(call: &Call<'_, S>) -> Outcome<Source> {
     })
 }
 
-/// Opens so much of a source when it is its turn: who waits for that holds nothing of the source.
+/// Opens so much of a source when it is its turn: who waits for that holds nothing of the source, and goes with its client.
 async fn open<'a, S: Store>(
     call: &Call<'a, S>,
     source: &Source,
     range: ByteRange,
 ) -> Outcome<(Object<S::Body>, Turn<'a>)> {
+    call.connection.bind_request();
+    let tenant = call.caller.tenant().unwrap_or_default();
     let address = Address::object(&source.bucket, source.key.as_bytes());
     for _ in 0..TRIES {
         let looked = call.store().stat(address, source.version).await;
         let seen = looked.map_err(unread)?;
         check(call, source, &seen).await?;
         let bytes = range.resolve(seen.size).unwrap_or_default();
-        let turn = call.door.copies.next(bytes.end - bytes.start).await;
+        let length = bytes.end - bytes.start;
+        if length > PUT_BYTES_MAX {
+            return Err(Refusal::new(
+                ErrorCode::InvalidRequest,
+                format!(
+                    "The specified copy source is larger than the maximum allowable size for a copy source: {PUT_BYTES_MAX}"
+                ),
+            ));
+        }
+        let turn = call.door.copies.next(tenant, length).await;
         let opened = call.store().retrieve(address, source.version, range).await;
         let found = opened.map_err(unread)?;
         // Another one, that came meanwhile, may need another turn.
@@ -242,9 +253,6 @@ pub(crate) async fn part<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
     if range.is_some_and(|range| range.end - range.start != length) {
         return Err(Refusal::from(ErrorCode::InvalidRange)
             .field("ActualObjectSize", found.meta.size.to_string()));
-    }
-    if length > PUT_BYTES_MAX {
-        return Err(too_large(length));
     }
     let origin = found.meta.clone();
     let algorithm = staging::chosen(&manifest.attributes).map(|(algorithm, _)| algorithm);
