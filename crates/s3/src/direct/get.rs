@@ -13,11 +13,11 @@ use tokio::task::JoinError;
 
 use super::lender::Serving;
 use super::moved::Moved;
-use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late, parted};
+use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late, parted, stopped};
 use crate::call::Call;
 use crate::object_get::{self, Found};
 use crate::reply::{self, Reply};
-use crate::status::{Manner, Outcome, Refusal};
+use crate::status::{Manner, Outcome};
 
 /// How often an object that is being replaced is placed again.
 const ATTEMPTS: usize = 8;
@@ -155,8 +155,8 @@ pub(super) async fn stream<L: Link, B: Body>(
         while moved < length {
             let mut buf = match next {
                 Ok(Ok(Some(buf))) => buf,
-                Ok(Ok(None)) => break 'moving Some(cut_short()),
-                Ok(Err(error)) => break 'moving Some(error.into()),
+                Ok(Ok(None)) => break 'moving Some(stopped(cut_short(), moved)),
+                Ok(Err(error)) => break 'moving Some(stopped(error, moved)),
                 Err(_) if quiesce.is_armed() => break 'moving Some(failed(moved)),
                 Err(late) => break 'moving Some(late),
             };
@@ -229,10 +229,9 @@ async fn write<L: Link>(
     Ok(())
 }
 
-fn cut_short() -> Refusal {
+fn cut_short() -> StoreError {
     StoreError::new(
         ErrorKind::Corrupt,
         "the object is shorter than its record says",
     )
-    .into()
 }

@@ -11,7 +11,7 @@ use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::moved::Moved;
-use super::transfer::{Lease, Transfer, Windows, broken, failed, late};
+use super::transfer::{Lease, Transfer, Windows, broken, failed, late, stopped};
 use crate::call::Call;
 use crate::claims::{Claims, Proof};
 use crate::demand::Demand;
@@ -170,7 +170,8 @@ impl Made {
             hasher.update(&buf);
         }
         let taken = lease.finish(async {
-            upload.write(buf.clone()).await?;
+            let written = upload.write(buf.clone()).await;
+            written.map_err(|error| stopped(error, moved))?;
             if let Some(md5) = &mut self.md5 {
                 md5.update(buf).await;
             }
@@ -190,7 +191,7 @@ async fn buffer<U: Upload>(
 ) -> Outcome<BufMut> {
     let want = usize::try_from(left).unwrap_or(usize::MAX);
     match lease.before(demand.wait(upload.buffer(want))).await {
-        Ok(buf) => Ok(buf?),
+        Ok(buf) => buf.map_err(|error| stopped(error, moved)),
         Err(_) if moved > 0 => Err(failed(moved)),
         Err(late) => Err(late),
     }

@@ -80,6 +80,16 @@ pub(super) fn broken(error: &Error, bytes: u64) -> Refusal {
     }
 }
 
+/// What a store that fails after `bytes` had been moved is to the client.
+pub(super) fn stopped(error: impl Into<Refusal>, bytes: u64) -> Refusal {
+    let refusal = error.into();
+    if bytes == 0 {
+        return refusal;
+    }
+    tracing::warn!(error = %refusal.error, bytes, "a transfer failed");
+    failed(bytes)
+}
+
 /// Whether a failed call says that it moved nothing and the link goes on.
 pub(super) fn is_whole(error: &Error) -> bool {
     matches!(

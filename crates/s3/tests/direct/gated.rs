@@ -33,6 +33,10 @@ pub enum At {
     Create,
     /// Before it gives out a list of versions that it has made.
     Listed,
+    /// Nowhere: a body fails after so many buffers.
+    BodyFails(usize),
+    /// Nowhere: an upload fails when it is given a buffer.
+    WriteFails,
 }
 
 /// What a test turns.
@@ -69,6 +73,13 @@ impl Gate {
         }
         let _ = seen.wait_for(|closed| *closed != at).await;
     }
+
+    fn try_at(&self, at: At) -> Result<()> {
+        match *self.closed.borrow() == at {
+            true => Err(StoreError::new(ErrorKind::Corrupt, "broken here")),
+            false => Ok(()),
+        }
+    }
 }
 
 pub type Gated = Around<MemoryStore, Gate>;
@@ -96,6 +107,7 @@ impl Detour<MemoryStore> for Gate {
 
     async fn next(&self, body: &mut MemoryBody, given: usize) -> Result<Option<Buf>> {
         self.pass(At::Body(given)).await;
+        self.try_at(At::BodyFails(given))?;
         body.next().await
     }
 
@@ -165,6 +177,7 @@ impl Detour<MemoryStore> for Gate {
 
     async fn write(&self, upload: &mut MemoryUpload, buf: Buf) -> Result<()> {
         self.pass(At::Write).await;
+        self.try_at(At::WriteFails)?;
         upload.write(buf).await
     }
 

@@ -7,7 +7,7 @@ use forebay_s3::Config;
 
 use crate::gated::At;
 use crate::rig::*;
-use crate::support::{ALPHA, Ask};
+use crate::support::{ALPHA, Answer, Ask};
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -87,6 +87,41 @@ async fn e3_a_store_that_stalls_in_the_midst() {
             peer.untouched_but(0, moved);
             let _placed = peer.accepted.link.fence().await.unwrap();
         }
+        drop(peer);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn e3_a_store_that_fails_in_the_midst() {
+    let transferred = |answer: &Answer| -> usize {
+        let bytes = answer.header("x-amz-rdma-bytes-transferred");
+        bytes.and_then(|bytes| bytes.parse().ok()).unwrap()
+    };
+    for way in [Way::File, Way::Iwarp] {
+        let rig = Rig::open().await;
+        let etag = victim(&rig).await;
+        let peer = rig.peer(ALPHA, way).await;
+        let data = pattern(5 << 20);
+        rig.server.put("/bucket/key", &data).await;
+        rig.gate.close(At::BodyFails(2));
+        let answer = rig.get(&peer, "/bucket/key", 0, MEMORY as u64).await;
+        refused(&answer, 500, "RDMATransferFailed");
+        let moved = transferred(&answer);
+        assert!(moved > 0 && moved < data.len(), "{moved}");
+        assert!(peer.bytes(0, moved) == data[..moved]);
+        // Where nothing was moved yet it is as without a token.
+        rig.gate.close(At::BodyFails(0));
+        let answer = rig.get(&peer, "/bucket/key", 0, MEMORY as u64).await;
+        refused(&answer, 500, "InternalError");
+        assert_eq!(transferred(&answer), 0);
+
+        rig.gate.close(At::WriteFails);
+        let answer = rig.put(&peer, "/bucket/victim", 0, 5 << 20).await;
+        refused(&answer, 500, "RDMATransferFailed");
+        assert!(transferred(&answer) > 0);
+        rig.gate.open();
+        assert_eq!(rig.server.get("/bucket/victim").await.etag(), etag);
         drop(peer);
         rig.finish().await;
     }
