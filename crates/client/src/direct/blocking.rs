@@ -215,3 +215,114 @@ impl Client {
         self.runtime.block_on(region.release());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay_fabric::sessions::{Limits, Principal};
+    use forebay_fabric::{Access, Connection, Link, RemoteRange, Sessions, SystemClock, shm};
+    use forebay_mem::RegionSlice;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::direct::loans::Use;
+
+    fn runtime() -> Runtime {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    }
+
+    /// A client, and the server's end of its link in a runtime that outlives the client's.
+    fn linked() -> (Client, Runtime, Connection) {
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let principal = Principal {
+            tenant: "tenant",
+            id: "KEY",
+            secret: "secret",
+        };
+        let session = sessions.open_with_random_key(principal, Duration::from_secs(60));
+        let proof = session.unwrap().proof();
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let servers = runtime();
+        let accepted = servers.spawn(async move {
+            there.set_nonblocking(true).unwrap();
+            let stream = UnixStream::from_std(there).unwrap();
+            let accepted = shm::accept(stream, &sessions).await.unwrap();
+            (accepted.link, sessions)
+        });
+        let runtime = runtime();
+        let client = runtime.block_on(async {
+            here.set_nonblocking(true).unwrap();
+            let stream = UnixStream::from_std(here).unwrap();
+            let link = Connection::Shm(Arc::new(shm::connect(stream, &proof).await.unwrap()));
+            super::super::Client::over(&link, "http://127.0.0.1:1", Options::default()).await
+        });
+        let (server, _sessions) = servers.block_on(accepted).unwrap();
+        let client = Client {
+            client,
+            runtime: Arc::new(runtime),
+        };
+        (client, servers, server)
+    }
+
+    /// The server's device begins to write.
+    async fn device(client: &Client, server: &Connection, region: &Region) -> RegionSlice {
+        let connected = client.client.connected();
+        let remote = region.on(connected.lane().unwrap()).await.unwrap();
+        let range = RemoteRange {
+            stag: remote.stag,
+            offset: remote.base,
+            len: region.len() as u64,
+        };
+        server.mapped(range, Access::Write).unwrap()
+    }
+
+    /// The client is gone, and its runtime: its bytes come back when the server has let go, and not before.
+    fn come_back(region: &Region, servers: &Runtime, server: &Connection, device: RegionSlice) {
+        let is_lent = || region.try_lend(0..1, Use::Target).is_none();
+        assert!(is_lent());
+        servers.block_on(server.closed());
+        assert!(is_lent());
+        drop(device);
+        servers.block_on(region.idle());
+    }
+
+    #[test]
+    fn bytes_of_a_call_that_was_given_up_outlive_the_runtime_until_the_server_has_let_go() {
+        let (client, servers, server) = linked();
+        let region = Region::alloc(4096).unwrap();
+        let device = client.runtime.block_on(async {
+            let call = client.client.get_into("ns", "key", .., &region);
+            let mut message = Vec::new();
+            tokio::select! {
+                done = call => panic!("{done:?}"),
+                asked = server.recv(&mut message) => asked.unwrap().unwrap(),
+            }
+            device(&client, &server, &region).await
+        });
+        drop(client);
+        come_back(&region, &servers, &server, device);
+    }
+
+    #[test]
+    fn bytes_of_a_token_that_was_given_up_outlive_the_runtime_until_the_server_has_let_go() {
+        let get = Request {
+            method: "GET",
+            path: "/ns/key",
+            query: "",
+            range: "",
+        };
+        for token_first in [true, false] {
+            let (client, servers, server) = linked();
+            let region = Region::alloc(4096).unwrap();
+            let token = client.token(&get, &region).unwrap();
+            let device = client.runtime.block_on(device(&client, &server, &region));
+            match token_first {
+                true => drop((token, client)),
+                false => drop((client, token)),
+            }
+            come_back(&region, &servers, &server, device);
+        }
+    }
+}

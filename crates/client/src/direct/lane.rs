@@ -6,8 +6,8 @@
 //! # Who may touch a call's memory, and until when
 //! The bytes that a call uses are lent to its slot. A slot is free again when the last reply has come (the server is done with the
 //! bytes by then), or when the link has ended ([`Link::closed`]: nothing can land any more). A call that was sent and is dropped or
-//! timed out leaves its slot, loans included, to this file: if the server says nothing for [`GRACE`], the link is closed. So memory
-//! comes back to its owner late rather than wrong.
+//! timed out leaves its slot, loans included, to this file: if the server says nothing for [`GRACE`], the link is closed. Where the
+//! runtime goes before that, [`Kept`] waits for the link's end. So memory comes back to its owner late rather than wrong.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,6 +23,7 @@ use futures_util::future::{BoxFuture, poll_immediate};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 
+use super::kept::Kept;
 use super::region::{Loan, Withdraw};
 
 /// How long the server may take to answer a call that nobody waits for, before its link is closed.
@@ -36,9 +37,9 @@ const REPLIES_MAX: usize = 1024;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A link and its calls.
-pub(crate) struct Lane<L> {
+pub(crate) struct Lane<L: Link> {
     id: u64,
-    link: L,
+    link: Arc<L>,
     slots: Box<[Mutex<Slot>]>,
     free: Mutex<Vec<u32>>,
     room: Semaphore,
@@ -104,7 +105,7 @@ impl<L: Link> Lane<L> {
         let count = in_flight_max.clamp(1, 1 << 16);
         let lane = Arc::new(Lane {
             id: NEXT_ID.fetch_add(1, Relaxed),
-            link,
+            link: Arc::new(link),
             slots: (0..count).map(|_| Mutex::default()).collect(),
             free: Mutex::new((0..count as u32).rev().collect()),
             room: Semaphore::new(count),
@@ -140,6 +141,7 @@ impl<L: Link> Lane<L> {
     /// until the link ends, which is closed for that after `patience`.
     pub(crate) fn give_up(self: Arc<Self>, loan: Loan, patience: Duration) {
         let runtime = self.runtime.clone();
+        let kept = Kept::new(self.link.clone(), vec![loan]);
         runtime.spawn(async move {
             let ended = self.link.closed();
             if tokio::time::timeout(patience, ended).await.is_err() {
@@ -147,7 +149,7 @@ impl<L: Link> Lane<L> {
                 self.close(CloseReason::Violation(why.to_owned()));
                 self.link.closed().await;
             }
-            drop(loan);
+            kept.give_back();
         });
     }
 
@@ -459,6 +461,15 @@ impl<L: Link> Drop for Pending<'_, L> {
     }
 }
 
+impl<L: Link> Drop for Lane<L> {
+    /// Only where the runtime is gone do calls that nobody waits for have bytes still.
+    fn drop(&mut self) {
+        let slots = self.slots.iter_mut();
+        let loans = slots.flat_map(|slot| std::mem::take(&mut slot.get_mut().loans));
+        drop(Kept::new(self.link.clone(), loans.collect()));
+    }
+}
+
 impl<L: Link> Withdraw for Lane<L> {
     fn withdraw(self: Arc<Self>, exposure: Exposure) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.link.withdraw(exposure).await })
@@ -476,7 +487,7 @@ impl<L: Link> std::fmt::Debug for Pending<'_, L> {
     }
 }
 
-impl<L> std::fmt::Debug for Lane<L> {
+impl<L: Link> std::fmt::Debug for Lane<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lane")
             .field("id", &self.id)

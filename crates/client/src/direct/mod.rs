@@ -6,6 +6,7 @@ mod client;
 mod connected;
 mod elements;
 mod http;
+mod kept;
 mod keys;
 mod lane;
 mod lanes;
