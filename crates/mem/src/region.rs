@@ -112,6 +112,29 @@ impl Mapping {
         self
     }
 
+    /// Takes the huge pages that lie in a range of it as a whole; whether all of them, and there are some, were made.
+    fn take_huge_pages(&self, range: Range<usize>) -> bool {
+        let base = self.base.as_ptr();
+        let first = (base.addr() + range.start).next_multiple_of(HUGE_PAGE_BYTES) - base.addr();
+        let end = (base.addr() + range.end) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        let len = end.saturating_sub(base.addr() + first);
+        if len == 0 || !(self.writable && self.steady) {
+            return false;
+        }
+        let base = base.wrapping_add(first);
+        // Where nothing was touched yet, there is nothing to make a huge page of.
+        for page in (0..len).step_by(HUGE_PAGE_BYTES) {
+            let page = base.wrapping_add(page);
+            // SAFETY: inside the mapping; to take a page that may be written changes no byte of it.
+            let taken = unsafe { madvise(page.cast(), 1, Advice::LinuxPopulateWrite) };
+            if taken.is_err() {
+                return false;
+            }
+        }
+        // SAFETY: it is mapped there, and what pages hold it changes no byte of it.
+        unsafe { libc::madvise(base.cast(), len, libc::MADV_COLLAPSE) == 0 }
+    }
+
     pub(crate) fn region(self) -> Arc<Region> {
         Arc::new(Region {
             id: RegionId(NEXT_ID.fetch_add(1, Relaxed)),
@@ -224,27 +247,7 @@ impl Region {
     /// a device is given fewer pieces then, and who copies finds its pages sooner. Where it cannot, small ones are taken when they are
     /// touched. Takes about as long as touching all of it does. Whether all whole ones were made.
     pub fn take_huge_pages(&self) -> bool {
-        let Mapping {
-            base,
-            len,
-            writable,
-            steady,
-            ..
-        } = self.mapping;
-        let (base, len) = (base.as_ptr(), len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
-        if len == 0 || !base.addr().is_multiple_of(HUGE_PAGE_BYTES) || !(writable && steady) {
-            return false;
-        }
-        // Where nothing was touched yet, there is nothing to make a huge page of.
-        for page in (0..len).step_by(HUGE_PAGE_BYTES) {
-            // SAFETY: inside the mapping; to take a page that may be written changes no byte of it.
-            let taken = unsafe { madvise(base.add(page).cast(), 1, Advice::LinuxPopulateWrite) };
-            if taken.is_err() {
-                return false;
-            }
-        }
-        // SAFETY: it is mapped there, and what pages hold it changes no byte of it.
-        unsafe { libc::madvise(base.cast(), len, libc::MADV_COLLAPSE) == 0 }
+        self.mapping.take_huge_pages(0..self.len())
     }
 
     /// This region's name.
@@ -341,6 +344,11 @@ impl RegionSlice {
             region: self.region.clone(),
             range: start..start + range.len(),
         })
+    }
+
+    /// As [`Region::take_huge_pages`], of the whole ones in it; false where it has none.
+    pub fn take_huge_pages(&self) -> bool {
+        self.region.mapping.take_huge_pages(self.range())
     }
 
     /// Copies `source` to `offset`; false when it does not fit (nothing was copied), the memory is read-only, or a peer took its

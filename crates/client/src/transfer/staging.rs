@@ -5,8 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
+use forebay_mem::HUGE_PAGE_BYTES;
 use forebay_proto::direct::Status;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +27,8 @@ pub struct Staging {
     region: Region,
     slot_bytes: usize,
     free: Mutex<Vec<usize>>,
+    /// How much of each slot, from its start, has been taken from the system in huge pages.
+    taken: Box<[AtomicUsize]>,
     room: Arc<Semaphore>,
     /// Why the last part that went by HTTP did so.
     declined: Mutex<Option<String>>,
@@ -39,7 +43,8 @@ pub(super) struct Staged {
 }
 
 impl Staging {
-    /// Memory for `parallel` parts of at most `part_bytes`; pages are taken as they are first touched.
+    /// Memory for `parallel` parts of at most `part_bytes`. None is taken from the system before a part needs it, and then as much as
+    /// that part is long, on huge pages where the system can make some.
     ///
     /// # Errors
     /// [`Error::Local`] when there is no memory.
@@ -50,13 +55,15 @@ impl Staging {
             .checked_mul(parallel)
             .ok_or(std::io::ErrorKind::OutOfMemory.into());
         let region = whole
-            .and_then(Region::alloc)
+            .and_then(forebay_mem::Region::memfd)
+            .map(Region::of)
             .map_err(Error::local("getting memory to register"))?;
         Ok(Arc::new(Staging {
             client,
             region,
             slot_bytes,
             free: Mutex::new((0..parallel).collect()),
+            taken: (0..parallel).map(|_| AtomicUsize::new(0)).collect(),
             room: Arc::new(Semaphore::new(parallel)),
             declined: Mutex::default(),
         }))
@@ -108,6 +115,7 @@ impl Staging {
         };
         let (region, slot) = (&self.region, self.slot(index));
         drop(region.lend_patiently(slot, Use::Target).await);
+        staged.take_pages().await;
         Ok(staged)
     }
 
@@ -182,6 +190,22 @@ impl Staged {
     fn range(&self) -> Range<usize> {
         let start = self.staging.slot(self.index).start;
         start..start + self.len
+    }
+
+    /// Takes the huge pages that it needs and no part in the same slot did: one long part is moved faster by them.
+    async fn take_pages(&self) {
+        let len = self.len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        let taken = self.staging.taken.get(self.index);
+        let Some(taken) = taken.filter(|taken| taken.load(Relaxed) < len) else {
+            return;
+        };
+        let memory = self.staging.region.slice(self.range());
+        // As long as touching all of it. Where it fails, the part touches small ones.
+        let took =
+            tokio::task::spawn_blocking(move || memory.is_some_and(|it| it.take_huge_pages()));
+        if took.await.is_ok() {
+            taken.fetch_max(len, Relaxed);
+        }
     }
 
     pub(super) fn window(&self) -> Window<'_> {
@@ -265,6 +289,8 @@ fn gone() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use forebay_fabric::{Access, Link, RemoteRange};
     use futures_util::future::poll_immediate;
 
@@ -303,6 +329,35 @@ mod tests {
         }
         drop(device);
         staging.take(4096).await.unwrap();
+    }
+
+    /// What the system has given for the memory.
+    fn taken(staging: &Staging) -> u64 {
+        let memory = staging.region.slice(0..1).unwrap();
+        let file = memory.region().backing().unwrap().file;
+        let file = File::from(file.try_clone_to_owned().unwrap());
+        file.metadata().unwrap().blocks() * 512
+    }
+
+    #[tokio::test]
+    async fn no_more_memory_is_taken_than_parts_need() {
+        let linked = Direct::linked("http://127.0.0.1:1", Options::default());
+        let (direct, _server, _sessions) = linked.await;
+        let staging = Staging::new(direct, 16 << 20, 16).unwrap();
+        assert_eq!(taken(&staging), 0);
+        staging.take(1).await.unwrap().fill(0, b"a").unwrap();
+        let one = taken(&staging);
+        assert!(one <= HUGE_PAGE_BYTES as u64, "{one}");
+        let large = [16 << 20; 2].map(|len| staging.take(len));
+        let large = futures_util::future::join_all(large).await;
+        for part in &large {
+            part.as_ref()
+                .unwrap()
+                .load(&File::open("/dev/zero").unwrap(), 0)
+                .unwrap();
+        }
+        let few = taken(&staging);
+        assert!((32 << 20..=(32 << 20) + one).contains(&few), "{few}");
     }
 
     #[tokio::test]
