@@ -125,3 +125,41 @@ fn a_copy_says_that_it_would_go_on() {
         assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     }
 }
+
+/// What it has sent, and nobody would go on with.
+#[test]
+fn a_copy_that_would_not_go_on_leaves_nothing() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = server.client();
+    let uploads = || runtime.block_on(client.uploads("data", "")).unwrap();
+    let has_parts = || {
+        uploads().iter().any(|upload| {
+            let parts = runtime.block_on(client.parts("data", &upload.key, &upload.id));
+            parts.is_ok_and(|parts| !parts.is_empty())
+        })
+    };
+    for path in ["auto", "http"] {
+        let mut command = harness::forebay();
+        command.args([
+            "cp",
+            "--part-size=5MiB",
+            "--path",
+            path,
+            "-",
+            "fb://data/stream",
+        ]);
+        command.arg("--dir").arg(place.data()).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut copy = command.spawn().unwrap();
+        let mut stdin = copy.stdin.take().unwrap();
+        stdin.write_all(&harness::bytes(2, 12 << 20)).unwrap();
+        while !has_parts() && copy.try_wait().unwrap().is_none() {}
+        signal(&copy, Signal::INT);
+        let ran = Ran::new(copy.wait_with_output().unwrap()).expect(1);
+        assert_eq!(ran.err, "forebay: interrupted\n");
+        assert_eq!(uploads(), []);
+    }
+}

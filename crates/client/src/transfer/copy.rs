@@ -2,7 +2,7 @@
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Moved, Options};
+use super::{Moved, Moving, Options};
 use crate::direct::Condition;
 use crate::{Client, Crc64, ObjectInfo, Part, Result};
 
@@ -28,9 +28,15 @@ pub async fn copy_object(
         false
     } else {
         let upload = &client.create_upload_like(from, &headers, to).await?;
-        if let Err(error) = copy_parts(client, from, &info, to, upload, options).await {
-            // The first error is the one to report.
-            let _ = client.abort_upload(to.0, to.1, upload).await;
+        let value = Moving {
+            client,
+            namespace: to.0,
+            key: to.1,
+            options,
+        };
+        options.unfinished.add(value, upload);
+        if let Err(error) = value.copy_parts(from, &info, upload).await {
+            value.abort(upload).await;
             return Err(error);
         }
         info.crc64nvme.is_some()
@@ -44,29 +50,22 @@ pub async fn copy_object(
     })
 }
 
-async fn copy_parts(
-    client: &Client,
-    from: (&str, &str),
-    info: &ObjectInfo,
-    to: (&str, &str),
-    upload: &str,
-    options: &Options,
-) -> Result<()> {
-    let part_bytes = COPY_PART_BYTES.max(options.part_bytes(info.size));
-    let parts: Vec<Part> = stream::iter(0..info.size.div_ceil(part_bytes))
-        .map(|index| async move {
-            let first = index * part_bytes;
-            let range = (first, (first + part_bytes).min(info.size) - 1);
-            let number = index as u32 + 1;
-            let copied = client.copy_part(from, &info.etag, range, to, upload, number);
-            copied.await
-        })
-        .buffered(options.parallel.max(1))
-        .try_collect()
-        .await?;
-    let whole = info.crc64nvme.map(|crc| Crc64::known(crc, info.size));
-    client
-        .complete_upload(to.0, to.1, upload, &parts, whole, Condition::None)
-        .await?;
-    Ok(())
+impl Moving<'_> {
+    async fn copy_parts(self, from: (&str, &str), info: &ObjectInfo, upload: &str) -> Result<()> {
+        let (client, to) = (self.client, (self.namespace, self.key));
+        let part_bytes = COPY_PART_BYTES.max(self.options.part_bytes(info.size));
+        let parts: Vec<Part> = stream::iter(0..info.size.div_ceil(part_bytes))
+            .map(|index| async move {
+                let first = index * part_bytes;
+                let range = (first, (first + part_bytes).min(info.size) - 1);
+                let number = index as u32 + 1;
+                let copied = client.copy_part(from, &info.etag, range, to, upload, number);
+                copied.await
+            })
+            .buffered(self.options.parallel.max(1))
+            .try_collect()
+            .await?;
+        let whole = info.crc64nvme.map(|crc| Crc64::known(crc, info.size));
+        self.complete(upload, &parts, whole, Condition::None).await
+    }
 }

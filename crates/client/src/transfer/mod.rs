@@ -21,6 +21,7 @@ mod pieces;
 mod staging;
 mod stream;
 mod target;
+mod unfinished;
 mod upload;
 
 use std::fmt;
@@ -34,6 +35,7 @@ pub use download::{download_file, download_stream};
 pub use staging::Staging;
 pub use stream::upload_stream;
 pub use target::{is_partial, write_file};
+pub use unfinished::Unfinished;
 pub use upload::upload_file;
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.
@@ -63,6 +65,8 @@ pub struct Options {
     pub direct: Option<Arc<Staging>>,
     /// Called with the number of bytes that have just arrived (or were found there).
     pub progress: Arc<dyn Fn(u64) + Send + Sync>,
+    /// Where uploads are noted that a transfer which is dropped leaves, and nobody goes on with.
+    pub unfinished: Arc<Unfinished>,
 }
 
 impl Default for Options {
@@ -73,6 +77,7 @@ impl Default for Options {
             resume: true,
             direct: None,
             progress: Arc::new(|_| {}),
+            unfinished: Arc::default(),
         }
     }
 }

@@ -77,6 +77,7 @@ impl Moving<'_> {
             .client
             .create_upload(self.namespace, self.key, &put.attributes);
         let upload = &begun.await?;
+        self.options.unfinished.add(self, upload);
         let room = &Semaphore::new((MEMORY_BYTES / UNIT_BYTES) as usize);
         let parts = stream::unfold(
             (1, Some(first), chunks),
@@ -113,7 +114,7 @@ impl Moving<'_> {
                 .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
             let path = Moved::worst(sent.iter().map(|(_, _, path)| *path));
             let parts: Vec<Part> = sent.into_iter().map(|(part, _, _)| part).collect();
-            self.complete(upload, &parts, whole, put.condition())
+            self.complete(upload, &parts, Some(whole), put.condition())
                 .await?;
             Ok(Moved {
                 bytes: whole.len(),

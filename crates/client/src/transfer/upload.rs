@@ -184,11 +184,13 @@ impl Moving<'_> {
             .client
             .create_upload(self.namespace, self.key, &put.attributes);
         let upload = begun.await?;
-        if let Some(mark) = mark
-            && let Err(error) = mark.put(self, &upload).await
-        {
-            self.abort(&upload).await;
-            return Err(error);
+        self.options.unfinished.add(self, &upload);
+        if let Some(mark) = mark {
+            if let Err(error) = mark.put(self, &upload).await {
+                self.abort(&upload).await;
+                return Err(error);
+            }
+            self.options.unfinished.remove(&upload);
         }
         Ok(upload)
     }
@@ -200,6 +202,7 @@ impl Moving<'_> {
             .client
             .abort_upload(self.namespace, self.key, upload)
             .await;
+        self.options.unfinished.remove(upload);
     }
 
     /// Sends the parts that are not `there`, and has the upload completed.
@@ -239,7 +242,8 @@ impl Moving<'_> {
         let resumed = results.iter().map(|(_, _, resumed, _)| resumed).sum();
         let path = Moved::worst(results.iter().filter_map(|(_, _, _, path)| *path));
         let parts: Vec<Part> = results.into_iter().map(|(part, _, _, _)| part).collect();
-        self.complete(upload, &parts, whole, condition).await?;
+        self.complete(upload, &parts, Some(whole), condition)
+            .await?;
         Ok(Moved {
             bytes: source.size,
             resumed,
@@ -253,14 +257,16 @@ impl Moving<'_> {
         self,
         upload: &str,
         parts: &[Part],
-        whole: Crc64,
+        whole: Option<Crc64>,
         condition: Condition<'_>,
     ) -> Result<()> {
-        let (namespace, key, whole) = (self.namespace, self.key, Some(whole));
+        let (namespace, key) = (self.namespace, self.key);
         let completed = self
             .client
             .complete_upload(namespace, key, upload, parts, whole, condition);
-        completed.await.map(drop)
+        completed.await?;
+        self.options.unfinished.remove(upload);
+        Ok(())
     }
 
     /// The newest upload of this key that has the mark, and its parts.

@@ -12,12 +12,13 @@ use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay_bench::Size;
 use forebay_client::direct::{Choice, Path};
-use forebay_client::{Attributes, Client, PutOptions, transfer};
+use forebay_client::transfer::{self, Unfinished};
+use forebay_client::{Attributes, Client, PutOptions};
 use serde_json::json;
 
 use super::address::Place;
@@ -34,6 +35,8 @@ const MAKE_IT: &str = "; --make-namespace makes a namespace that is missing";
 const TAKEN: &str = "; the name is taken, perhaps by somebody else";
 /// Registered memory for the parts in flight is kept below this, but for one.
 const STAGING_BYTES: u64 = 256 << 20;
+/// How long the server is waited for after an interrupt.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most links that a server gives one session.
 const LINKS_MAX: i64 = 16;
 
@@ -176,11 +179,16 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
     let progress = Arc::new(Progress::new(visible));
     let goes_on = goes_on(&args);
     let part_bytes = part_bytes(&args);
-    let copied = copy(args, progress.clone());
-    if let Some(copied) = Interrupt::watch()?.before(copied).await {
+    let unfinished = Arc::<Unfinished>::default();
+    let copied = copy(args, progress.clone(), unfinished.clone());
+    let mut interrupt = Interrupt::watch()?;
+    if let Some(copied) = interrupt.before(copied).await {
         return copied;
     }
     progress.end();
+    // What is not ended in this time, or before another interrupt, stays.
+    let aborted = tokio::time::timeout(ABORT_TIMEOUT, unfinished.abort());
+    let _ = interrupt.before(aborted).await;
     let words = match goes_on && progress.is_worth_keeping(part_bytes) {
         true => "interrupted: the same command, run again, goes on where this one ended",
         false => "interrupted",
@@ -205,7 +213,7 @@ fn part_bytes(args: &CopyArgs) -> u64 {
     args.part_size.map_or(transfer::PART_BYTES, |size| size.0)
 }
 
-async fn copy(args: CopyArgs, progress: Arc<Progress>) -> Outcome {
+async fn copy(args: CopyArgs, progress: Arc<Progress>, unfinished: Arc<Unfinished>) -> Outcome {
     let attributes = Attributes::from(args.attributes.clone());
     check(&args.sources, &attributes)?;
     let parallel = usize::from(args.parallel);
@@ -253,6 +261,7 @@ async fn copy(args: CopyArgs, progress: Arc<Progress>) -> Outcome {
             resume: !args.no_resume,
             direct: staging.clone(),
             progress: Arc::new(move |bytes| counted.moved(bytes)),
+            unfinished,
         },
         progress,
     };
