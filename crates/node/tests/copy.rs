@@ -2,8 +2,10 @@
 
 mod harness;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -537,6 +539,62 @@ fn what_is_missing_is_named_and_keeps_nothing_else_back() {
         let ran = harness::Ran::new(command.output().unwrap());
         assert_eq!(ran.code, Some(code), "{arguments:?} {ran:?}");
     }
+}
+
+#[test]
+fn what_cannot_be_copied_keeps_no_other_source_back() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "sources"]);
+    let [a, b, missing, folder] = ["a", "b", "missing", "folder"].map(|name| place.path(name));
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    for file in [&a, &b] {
+        fs::write(file, "bytes").unwrap();
+    }
+    let counts = |ran: &harness::Ran| {
+        let told: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        ["copies", "failed"].map(|name| told[name].as_u64().unwrap())
+    };
+    let sent = [
+        "cp",
+        "--json",
+        &text(&a),
+        &text(&missing),
+        &text(&b),
+        "fb://sources/",
+    ];
+    let ran = server.run(&sent).expect(3);
+    assert_eq!(counts(&ran), [2, 1]);
+    assert!(ran.err.contains("missing"), "{ran:?}");
+    let into = text(&place.path("out"));
+    let got = [
+        "cp",
+        "--json",
+        "fb://sources/a",
+        "fb://sources/none",
+        "fb://sources/b",
+        &into,
+    ];
+    let ran = server.run(&got).expect(3);
+    assert_eq!(counts(&ran), [2, 1]);
+    assert_eq!(fs::read(place.path("out/b")).unwrap(), b"bytes");
+
+    // A name that no key can be.
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), "bytes").unwrap();
+    let odd = OsStr::from_bytes(b"odd-\xff");
+    fs::create_dir(folder.join(odd)).unwrap();
+    fs::write(folder.join(odd).join("b"), "bytes").unwrap();
+    let ran = server.run(&["cp", "--json", &text(&folder), "fb://sources/folder"]);
+    let ran = ran.expect(1);
+    assert_eq!(counts(&ran), [1, 1]);
+    assert!(ran.err.contains("is not UTF-8"), "{ran:?}");
+    // Where a pattern does not mean it, it is in nobody's way.
+    server.ok(&[
+        "cp",
+        &format!("{}/a*", text(&folder)),
+        "fb://sources/matches",
+    ]);
 }
 
 #[test]

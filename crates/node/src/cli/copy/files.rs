@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_client::Crc64;
 
-use super::work::Broken;
+use super::tally::Broken;
 use crate::exit::{Exit, Failure};
 
 /// Read at a time when a file is compared.
@@ -53,8 +53,5 @@ async fn off_the_runtime<T: Send + 'static>(
 /// What a failure of the system with a file is for a copy.
 pub fn broken(path: &Path) -> impl FnOnce(io::Error) -> Broken {
     let path = path.to_owned();
-    move |error| Broken {
-        failure: Failure::new(Exit::Failed, format_args!("{}: {error}", path.display())),
-        alone: true,
-    }
+    move |error| Broken::one(format_args!("{}: {error}", path.display()))
 }

@@ -3,6 +3,7 @@
 mod files;
 mod plan;
 mod progress;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -28,7 +29,7 @@ use super::server::ServerArgs;
 use super::{show, versions};
 use crate::exit::{Exit, Failure, Outcome};
 use progress::Progress;
-use work::Tally;
+use tally::Tally;
 
 /// What helps when the namespace of a target is not found: where it was not to be made, and where the name was taken.
 const MAKE_IT: &str = "; --make-namespace makes a namespace that is missing";

@@ -1,14 +1,14 @@
 //! What is to be copied where: sources and a target become pairs.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Component, Path, PathBuf};
 
 use forebay_client::transfer;
 
 use super::super::address::Address;
 use super::super::glob;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Exit, Failure, Outcome};
 
 /// A file to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Walk {
     pub skipped: usize,
     /// What downloads that were cut off have left.
     pub leftovers: usize,
+    /// What cannot be sent, or not be looked at.
+    pub failures: Vec<Failure>,
 }
 
 /// What `source` sends to `target`. With `several` sources, a folder keeps its own name below the target.
@@ -110,9 +112,9 @@ fn matching(pattern: &str, target: &Address) -> Outcome<Walk> {
     let walk = walk(Path::new(base), |relative| {
         glob::matches(pattern, &format!("{shown}{relative}")).then(|| format!("{prefix}{relative}"))
     })?;
-    if walk.uploads.is_empty() {
+    if walk.uploads.is_empty() && walk.failures.is_empty() {
         return Err(Failure::new(
-            crate::exit::Exit::NotFound,
+            Exit::NotFound,
             format_args!("no file matches {pattern}"),
         ));
     }
@@ -120,54 +122,82 @@ fn matching(pattern: &str, target: &Address) -> Outcome<Walk> {
 }
 
 /// All files below `root`, by the key that `key_of` gives their relative path. Links to files are followed, links to folders
-/// are not: they may lead round in a circle.
+/// are not: they may lead round in a circle. What fails below it keeps nothing else back.
 fn walk(root: &Path, key_of: impl Fn(&str) -> Option<String>) -> Outcome<Walk> {
     let mut found = Walk::default();
-    let mut folders = VecDeque::from([(root.to_owned(), String::new())]);
-    while let Some((folder, relative)) = folders.pop_front() {
-        let entries = fs::read_dir(&folder).map_err(Failure::io(folder.display()))?;
-        for entry in entries {
-            let entry = entry.map_err(Failure::io(folder.display()))?;
-            let path = entry.path();
-            let kind = entry.file_type().map_err(Failure::io(path.display()))?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                return Err(Failure::new(
-                    crate::exit::Exit::Failed,
-                    format_args!("{} has a name that is not UTF-8", path.display()),
-                ));
-            };
-            if kind.is_dir() {
-                folders.push_back((path, format!("{relative}{name}/")));
+    let mut folders = VecDeque::from([PathBuf::new()]);
+    // Without it there is nothing.
+    fs::read_dir(root).map_err(Failure::io(root.display()))?;
+    while let Some(folder) = folders.pop_front() {
+        let entries = match fs::read_dir(root.join(&folder)) {
+            Ok(entries) => entries,
+            Err(error) => {
+                let path = root.join(&folder);
+                found.failures.push(Failure::io(path.display())(error));
                 continue;
             }
-            let metadata = match fs::metadata(&path) {
-                Ok(metadata) if metadata.is_file() => metadata,
-                Ok(_) => {
-                    found.skipped += 1;
-                    continue;
-                }
-                // A link to nothing.
-                Err(_) if kind.is_symlink() => {
-                    found.skipped += 1;
-                    continue;
-                }
-                Err(error) => return Err(Failure::io(path.display())(error)),
-            };
-            if let Some(key) = key_of(&format!("{relative}{name}")) {
-                if transfer::is_partial(name) {
-                    found.leftovers += 1;
-                    continue;
-                }
-                found.uploads.push(Upload {
-                    path,
-                    size: metadata.len(),
-                    key,
-                });
+        };
+        for entry in entries {
+            let added = entry
+                .map_err(Failure::io(root.join(&folder).display()))
+                .and_then(|entry| found.add(&entry, &folder, &key_of));
+            match added {
+                Ok(more) => folders.extend(more),
+                Err(failure) => found.failures.push(failure),
             }
         }
     }
     Ok(found)
+}
+
+impl Walk {
+    /// Takes what was found in a folder, named as it is below the root. Of a folder its name is given back: what is in it is still to be
+    /// found.
+    fn add(
+        &mut self,
+        entry: &DirEntry,
+        folder: &Path,
+        key_of: impl Fn(&str) -> Option<String>,
+    ) -> Outcome<Option<PathBuf>> {
+        let path = entry.path();
+        let kind = entry.file_type().map_err(Failure::io(path.display()))?;
+        let relative = folder.join(entry.file_name());
+        if kind.is_dir() {
+            return Ok(Some(relative));
+        }
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => metadata,
+            Ok(_) => {
+                self.skipped += 1;
+                return Ok(None);
+            }
+            // A link to nothing.
+            Err(_) if kind.is_symlink() => {
+                self.skipped += 1;
+                return Ok(None);
+            }
+            Err(error) => return Err(Failure::io(path.display())(error)),
+        };
+        let shown = relative.to_string_lossy();
+        let Some(key) = key_of(&shown) else {
+            return Ok(None);
+        };
+        if transfer::is_partial(&shown) {
+            self.leftovers += 1;
+        } else if relative.to_str().is_none() {
+            return Err(Failure::new(
+                Exit::Failed,
+                format_args!("{} has a name that is not UTF-8", path.display()),
+            ));
+        } else {
+            self.uploads.push(Upload {
+                path,
+                size: metadata.len(),
+                key,
+            });
+        }
+        Ok(None)
+    }
 }
 
 /// Where below `root` the object whose key ends in `relative` goes; `None` when it would lead out of `root` or cannot be a file:

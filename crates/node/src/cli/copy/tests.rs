@@ -128,6 +128,34 @@ async fn attributes_are_never_those_of_an_earlier_copy() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_has_gone_keeps_the_others_from_nothing() {
+    let client = client().await;
+    let folder = tempfile::tempdir().unwrap();
+    let source = Place::Remote("fb://data/from/".parse().unwrap());
+    for target in ["fb://data/to/", folder.path().to_str().unwrap()] {
+        let plain = PutOptions::default();
+        for key in ["from/a", "from/b", "from/c"] {
+            let put = client.put("data", key, "body".into(), &plain);
+            put.await.unwrap();
+        }
+        let mut context = context(&client, Attributes::default());
+        context.parallel = 1;
+        let deleting = client.clone();
+        context.transfer.progress = Arc::new(move |_| {
+            let deleted = deleting.delete("data", "from/b");
+            let here = tokio::runtime::Handle::current();
+            tokio::task::block_in_place(|| here.block_on(deleted)).unwrap();
+        });
+        let target: Place = target.parse().unwrap();
+        let sources = [source.clone()];
+        let tally = work::run(&context, &sources, &target).await.unwrap();
+        assert_eq!((tally.copies, tally.untried), (2, 0), "{target:?}");
+        assert_eq!(tally.failures.len(), 1);
+        assert_eq!(tally.failures[0].exit, Exit::NotFound);
+    }
+}
+
 #[test]
 fn attributes_that_nothing_would_get_are_refused() {
     let typed = Attributes {

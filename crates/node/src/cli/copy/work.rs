@@ -5,7 +5,6 @@ use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
-use forebay_client::direct::Path as Way;
 use forebay_client::{Attributes, Error, Kind, transfer};
 use futures_util::stream::{self, StreamExt};
 
@@ -14,114 +13,88 @@ use super::super::door::{Door, Listed};
 use super::super::{glob, show, versions};
 use super::files::{self, broken, checksum};
 use super::plan::{self, Upload, folder, local_path};
+use super::tally::{Broken, Done, Tally};
 use super::{Context, usage};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 
 /// From this size on it pays to ask whether an object is there already before it is moved.
 pub const COMPARE_BYTES_MIN: u64 = 1 << 20;
 
-/// What was copied.
-#[derive(Debug, Default)]
-pub struct Tally {
-    /// Objects or files.
-    pub copies: usize,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Of those, bytes that an earlier attempt had moved.
-    pub resumed: u64,
-    /// Copies that were there already, of those counted.
-    pub unchanged: usize,
-    /// Things found that are no plain files.
-    pub skipped: usize,
-    /// Files found that downloads which were cut off have left.
-    pub leftovers: usize,
-    /// Whether all bytes were compared by checksum from end to end.
-    pub verified: bool,
-    /// The way the bytes took, the worst of them if they took several; none when none moved between here and the server.
-    pub path: Option<Way>,
-    /// What did not work.
-    pub failures: Vec<Failure>,
-    /// Copies that were not begun, because one failed as they would have.
-    pub untried: usize,
-}
-
-/// One copy's end.
-struct Done {
-    moved: transfer::Moved,
-    unchanged: bool,
-}
-
-impl From<transfer::Moved> for Done {
-    fn from(moved: transfer::Moved) -> Done {
-        Done {
-            moved,
-            unchanged: false,
-        }
-    }
-}
-
-/// One copy's failure; `alone` when the others may still work.
-pub struct Broken {
-    pub failure: Failure,
-    pub alone: bool,
-}
-
-impl From<Error> for Broken {
-    fn from(error: Error) -> Broken {
-        let alone = matches!(error, Error::Local { .. } | Error::Corrupt(_));
-        Broken {
-            failure: error.into(),
-            alone,
-        }
-    }
-}
-
-/// Copies every source to the target.
+/// Copies every source to the target. Where one fails of several, the others are copied, but to standard output: what is there would have
+/// a hole.
 pub async fn run(context: &Context, sources: &[Place], target: &Place) -> Outcome<Tally> {
-    let several = sources.len() > 1;
+    for source in sources {
+        check_ends(source, target, sources.len() > 1)?;
+    }
     let mut tally = Tally {
         verified: true,
         ..Tally::default()
     };
-    for source in sources {
-        match (source, target) {
-            (Place::Standard, Place::Remote(target)) if !several => {
-                standard_input(context, target, &mut tally).await?;
-            }
-            (Place::Remote(source), Place::Standard) => {
-                standard_output(context, source, &mut tally).await?;
-            }
-            (Place::Local(source), Place::Remote(target)) => {
-                let walk = plan::uploads(source, target, several)?;
-                tally.skipped += walk.skipped;
-                tally.leftovers += walk.leftovers;
-                upload(context, walk.uploads, target, &mut tally).await;
-            }
-            (Place::Remote(source), Place::Local(target)) => {
-                download(context, source, target, several, &mut tally).await?;
-            }
-            (Place::Remote(source), Place::Remote(target)) => {
-                copy_inside(context, source, target, several, &mut tally).await?;
-            }
-            (Place::Standard, _) => {
-                return Err(usage("standard input goes to one fb://NAMESPACE/KEY"));
-            }
-            (Place::Local(_), _) => {
-                return Err(usage(
-                    "one side of a copy is fb://NAMESPACE/KEY; for files there is cp(1)",
-                ));
-            }
+    if let [source] = sources {
+        copy(context, source, target, false, &mut tally).await?;
+        return Ok(tally);
+    }
+    for (at, source) in sources.iter().enumerate() {
+        let copied = copy(context, source, target, true, &mut tally);
+        let failed = copied.await.err();
+        let ends = failed.is_some() && *target == Place::Standard;
+        tally.failures.extend(failed);
+        if ends {
+            tally.untried += sources.len() - at - 1;
+            break;
         }
     }
     Ok(tally)
 }
 
-async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) -> Outcome {
-    if target.key.is_empty() || target.key.ends_with('/') {
-        return Err(usage(format_args!(
-            "standard input needs a key: {target}NAME"
-        )));
+/// Refuses what is no copy between here and a server, or inside one.
+fn check_ends(source: &Place, target: &Place, several: bool) -> Outcome {
+    match (source, target) {
+        (Place::Standard, Place::Remote(target)) if !several => {
+            match target.key.is_empty() || target.key.ends_with('/') {
+                true => Err(usage(format_args!(
+                    "standard input needs a key: {target}NAME"
+                ))),
+                false => Ok(()),
+            }
+        }
+        (Place::Standard, _) => Err(usage("standard input goes to one fb://NAMESPACE/KEY")),
+        (Place::Local(_), Place::Local(_) | Place::Standard) => Err(usage(
+            "one side of a copy is fb://NAMESPACE/KEY; for files there is cp(1)",
+        )),
+        _ => Ok(()),
     }
+}
+
+async fn copy(
+    context: &Context,
+    source: &Place,
+    target: &Place,
+    several: bool,
+    tally: &mut Tally,
+) -> Outcome {
+    match (source, target) {
+        (Place::Local(source), Place::Remote(target)) => {
+            let walk = plan::uploads(source, target, several)?;
+            tally.skipped += walk.skipped;
+            tally.leftovers += walk.leftovers;
+            tally.failures.extend(walk.failures);
+            upload(context, walk.uploads, target, tally).await;
+            Ok(())
+        }
+        (Place::Remote(source), Place::Local(target)) => {
+            download(context, source, target, several, tally).await
+        }
+        (Place::Remote(source), Place::Remote(target)) => {
+            copy_inside(context, source, target, several, tally).await
+        }
+        (Place::Remote(source), Place::Standard) => standard_output(context, source, tally).await,
+        (Place::Standard, Place::Remote(target)) => standard_input(context, target, tally).await,
+        (Place::Local(_) | Place::Standard, _) => check_ends(source, target, several),
+    }
+}
+
+async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) -> Outcome {
     let moved = transfer::upload_stream(
         &context.client,
         &target.namespace,
@@ -272,12 +245,9 @@ async fn download(
             }
             .into());
         }
-        let path = local_path(target, relative).ok_or_else(|| Broken {
-            failure: Failure::new(
-                Exit::Failed,
-                format_args!("key {key:?} cannot be a file below {}", target.display()),
-            ),
-            alone: true,
+        let path = local_path(target, relative).ok_or_else(|| {
+            let target = target.display();
+            Broken::one(format_args!("key {key:?} cannot be a file below {target}"))
         })?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(broken(parent))?;
@@ -313,7 +283,10 @@ async fn download_one(
         && context.transfer.resume
         && size.is_none_or(|size| size == there.len())
     {
-        let info = context.known(&source.namespace, key).await?;
+        let info = match context.known(&source.namespace, key).await {
+            Ok(info) => info,
+            Err(error) => return Err(context.not_found(error, &source.namespace, key).await),
+        };
         if info.size == there.len()
             && let Some(crc) = info.crc64nvme
             && checksum(&path).await? == crc
@@ -329,7 +302,10 @@ async fn download_one(
         size,
         &context.transfer,
     );
-    Ok(moved.await?.into())
+    match moved.await {
+        Ok(moved) => Ok(moved.into()),
+        Err(error) => Err(context.not_found(error, &source.namespace, key).await),
+    }
 }
 
 async fn copy_inside(
@@ -372,7 +348,10 @@ async fn copy_inside(
         let copy = format!("{prefix}{relative}");
         let (from, to) = ((&*source.namespace, key), (&*target.namespace, &*copy));
         let moved = transfer::copy_object(&context.client, from, to, &context.transfer);
-        Ok(moved.await?.into())
+        match moved.await {
+            Ok(moved) => Ok(moved.into()),
+            Err(error) => Err(context.not_found(error, from.0, from.1).await),
+        }
     });
     all(copies, context.parallel, tally).await;
     Ok(())
@@ -445,32 +424,6 @@ async fn all<F: Future<Output = Result<Done, Broken>>>(
     tally.untried += copies.len();
 }
 
-impl Tally {
-    /// Whether there is something, or nothing to be, of which all bytes were compared.
-    pub fn is_verified(&self) -> bool {
-        self.verified && (self.copies > 0 || self.failures.is_empty())
-    }
-
-    /// Counts a copy; says whether to stop.
-    fn add(&mut self, done: Result<Done, Broken>) -> bool {
-        match done {
-            Ok(done) => {
-                self.copies += 1;
-                self.bytes += done.moved.bytes;
-                self.resumed += done.moved.resumed;
-                self.unchanged += usize::from(done.unchanged);
-                self.verified &= done.moved.verified;
-                self.path = transfer::Moved::worst(self.path.into_iter().chain(done.moved.path));
-                false
-            }
-            Err(broken) => {
-                self.failures.push(broken.failure);
-                !broken.alone
-            }
-        }
-    }
-}
-
 impl Context {
     async fn known(&self, namespace: &str, key: &str) -> Result<transfer::Known, Error> {
         transfer::known(&self.client, namespace, key, &self.transfer).await
@@ -484,6 +437,17 @@ impl Context {
             broken.failure.message.push_str(self.hint);
         }
         broken
+    }
+
+    /// A failure with an object that was there. A HEAD does not say whether it has gone, or its namespace has: that is asked for.
+    async fn not_found(&self, error: Error, namespace: &str, key: &str) -> Broken {
+        if matches!(&error, Error::Refused(refusal) if refusal.code == "NotFound")
+            && let Err(missing) = self.door.list(namespace, key, Some("/"), None).await
+            && missing.kind() == Kind::NotFound
+        {
+            return missing.into();
+        }
+        error.into()
     }
 
     /// With many files in flight each gets few parts in flight.
