@@ -4,7 +4,7 @@ mod harness;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileTypeExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -178,6 +178,59 @@ fn links_stay_and_what_is_no_plain_file_is_written_to() {
         // Standard output by its name: what is told of the copy does not go there.
         let out = server.run(&["cp", &address, "/dev/stdout"]).expect(0);
         assert!(out.bytes == body);
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_stays_as_private_as_it_was() {
+    let (place, server) = ready("modes");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = server.client();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (key, len) in [("small", 1000), ("large", 2 * PART + 5)] {
+        let body = bytes(len as u64, len);
+        let address = format!("fb://modes/{key}");
+        let sent = ["cp", "--part-size", "5MiB", "-", &address];
+        server.run_on(&sent, &body).expect(0);
+        for kept in [0o600, 0o640, 0o444] {
+            let folder = place.path(&format!("{key}-{kept:o}"));
+            fs::create_dir(&folder).unwrap();
+            let file = folder.join("file");
+            fs::write(&file, "old").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(kept)).unwrap();
+            // Its bytes are nobody else's meanwhile, either.
+            let inside = folder.clone();
+            let look = move |_| {
+                for entry in fs::read_dir(&inside).unwrap() {
+                    let path = entry.unwrap().path();
+                    let is_new = path.to_string_lossy().ends_with(".forebay-partial");
+                    assert!(
+                        !is_new || mode(&path) == 0o600,
+                        "{path:?}: {:o}",
+                        mode(&path)
+                    );
+                }
+            };
+            let options = transfer::Options {
+                part_bytes: Some(PART as u64),
+                progress: Arc::new(look),
+                ..transfer::Options::default()
+            };
+            let got = transfer::download_file(&client, "modes", key, &file, None, &options);
+            runtime.block_on(got).unwrap();
+            assert!(fs::read(&file).unwrap() == body);
+            assert_eq!(mode(&file), kept, "{key}");
+            fs::write(&file, "old").unwrap_or_default();
+            server.ok(&[
+                "cp",
+                "--no-resume",
+                "--part-size",
+                "5MiB",
+                &address,
+                text(&file),
+            ]);
+            assert_eq!(mode(&file), kept, "{key}");
+        }
     }
 }
 

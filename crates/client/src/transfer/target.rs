@@ -1,9 +1,9 @@
 //! What a download fills: a file that is beside its place until it is whole.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -101,6 +101,8 @@ pub(super) struct Target {
     /// Where it is until it is whole.
     partial: PathBuf,
     file: File,
+    /// What it takes the place of.
+    replaced: Option<Replaced>,
     /// Of a file that stays when the copy is cut off, and has its lock; any other goes.
     log: Option<Log>,
     whole: bool,
@@ -119,12 +121,14 @@ impl Target {
     pub(super) fn fresh(path: &Path) -> Result<Target> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let folder = path.parent().unwrap_or(Path::new(""));
+        let replaced = Replaced::at(path);
         loop {
             let number = COUNT.fetch_add(1, Relaxed);
             let partial = folder.join(format!(".{}-{number}{PARTIAL}", process::id()));
             let made = OpenOptions::new()
                 .write(true)
                 .create_new(true)
+                .mode(Replaced::mode_until_whole(replaced.as_ref()))
                 .open(&partial);
             match made {
                 // Of another host, or left by a process that was killed.
@@ -134,6 +138,7 @@ impl Target {
                         path: path.to_owned(),
                         partial,
                         file: made.map_err(Error::local(path.display()))?,
+                        replaced,
                         log: None,
                         whole: false,
                     });
@@ -149,7 +154,9 @@ impl Target {
         if [&partial, &progress].into_iter().any(is_no_file) {
             return Target::fresh(path);
         }
-        let Some(file) = locked(path, &partial)? else {
+        let replaced = Replaced::at(path);
+        let mode = Replaced::mode_until_whole(replaced.as_ref());
+        let Some(file) = locked(path, &partial, mode)? else {
             return Target::fresh(path);
         };
         let local = Error::local(partial.display());
@@ -162,6 +169,12 @@ impl Target {
                 fs::remove_file(&partial).map_err(Error::local(partial.display()))?;
             }
             return Target::fresh(path);
+        }
+        if replaced.is_some() {
+            // It may have been there before what it is to replace.
+            let private = Permissions::from_mode(mode);
+            file.set_permissions(private)
+                .map_err(Error::local(partial.display()))?;
         }
         let there = read_progress(&file, &progress, &title).unwrap_or_default();
         let begin = || -> io::Result<File> {
@@ -184,6 +197,7 @@ impl Target {
             path: path.to_owned(),
             partial,
             file,
+            replaced,
             log: Some(Log {
                 path: progress,
                 file: Mutex::new(log),
@@ -233,6 +247,9 @@ impl Target {
         if synced {
             self.file.sync_data()?;
         }
+        if let Some(replaced) = &self.replaced {
+            replaced.give_access(&self.file)?;
+        }
         fs::rename(&self.partial, &self.path)?;
         self.whole = true;
         match &self.log {
@@ -251,6 +268,42 @@ impl Drop for Target {
     }
 }
 
+/// A file whose place is taken by another one: whoever may read and write it may do so with that, and nobody else, at any time.
+struct Replaced {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Replaced {
+    fn at(path: &Path) -> Option<Replaced> {
+        let there = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some(Replaced {
+            mode: there.mode() & 0o777,
+            uid: there.uid(),
+            gid: there.gid(),
+        })
+    }
+
+    /// How a file that is to take the place is made.
+    fn mode_until_whole(replaced: Option<&Replaced>) -> u32 {
+        replaced.map_or(0o666, |_| 0o600)
+    }
+
+    fn give_access(&self, file: &File) -> io::Result<()> {
+        let now = file.metadata()?;
+        if (now.uid(), now.gid()) != (self.uid, self.gid) {
+            // Only root may give a file away; a group is given by its members.
+            let given = fchown(file, Some(self.uid), Some(self.gid));
+            let _ = given.or_else(|_| fchown(file, None, Some(self.gid)));
+        }
+        match file.metadata()?.mode() & 0o777 == self.mode {
+            true => Ok(()),
+            false => file.set_permissions(Permissions::from_mode(self.mode)),
+        }
+    }
+}
+
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -263,13 +316,14 @@ fn is_no_file(path: &PathBuf) -> bool {
 }
 
 /// The partial file with its lock; `None` where files cannot be locked.
-fn locked(path: &Path, partial: &Path) -> Result<Option<File>> {
+fn locked(path: &Path, partial: &Path, mode: u32) -> Result<Option<File>> {
     loop {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(mode)
             .open(partial)
             .map_err(Error::local(partial.display()))?;
         match file.try_lock() {
