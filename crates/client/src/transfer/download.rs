@@ -97,7 +97,12 @@ impl Moving<'_> {
         let count = info.size.div_ceil(part_bytes);
         // Of one part there is nothing to go on with.
         let target = match self.options.resume && count > 1 {
-            true => Target::resumed(path, &info, part_bytes)?,
+            true => {
+                // What is there is read and compared.
+                let (path, known) = (path.to_owned(), info.clone());
+                let resumed = move || Target::resumed(&path, &known, part_bytes);
+                joined(tokio::task::spawn_blocking(resumed).await)??
+            }
             false => Target::fresh(path)?,
         };
         let (into, etag) = (&target, info.etag.as_str());
