@@ -1,8 +1,9 @@
-//! Flags of `serve` that mean nothing beside the others.
+//! Flags of `serve` that mean nothing beside the others, and variables that are set to nothing.
 
 mod harness;
 
 use std::fs;
+use std::process::Command;
 
 use harness::{Place, Ran};
 
@@ -216,4 +217,35 @@ fn a_flag_wins_over_a_key_that_cannot_stand_beside_it() {
     let both = "cache-memory = \"16MiB\"\ncache-trust = 5\ncache-strict = true\n";
     let ran = configured(&place, both, &[], None).expect(2);
     assert!(ran.err.contains("cannot be used with"), "{ran:?}");
+}
+
+#[test]
+fn a_variable_that_is_set_to_nothing_is_not_set() {
+    let place = Place::new();
+    let none = |command: &mut Command| {
+        for name in [
+            "AWS_REGION",
+            "FOREBAY_DEVICE_CHAP_SECRET",
+            "FOREBAY_DEVICE_TLS_KEY",
+            "FOREBAY_ENDPOINT",
+            "FOREBAY_IMPORT_SECRET_KEY",
+        ] {
+            command.env(name, "");
+        }
+    };
+    let server = place.serve_with(&[], none);
+    for arguments in [
+        &["ls"][..],
+        &["admin", "key", "create", "root"],
+        &[
+            "cp",
+            "--path",
+            "http",
+            "--make-namespace",
+            "-",
+            "fb://data/a",
+        ],
+    ] {
+        server.run_with(arguments, none).expect(0);
+    }
 }

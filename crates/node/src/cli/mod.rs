@@ -30,6 +30,7 @@ mod versions;
 use std::ffi::OsString;
 use std::future::Future;
 
+use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure, Outcome};
@@ -104,10 +105,10 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
 
 /// Parses, for `serve` together with its configuration file; `None` when help or version was printed.
 fn parse(argv: &[OsString]) -> Outcome<Option<Cli>> {
-    let mut command = Cli::command();
+    let mut command = without_empty_variables(Cli::command());
     command.build();
     // What a flag or a variable goes with may stand in the file: mistakes count when the two are one.
-    let given = Cli::command()
+    let given = without_empty_variables(Cli::command())
         .ignore_errors(true)
         .try_get_matches_from(argv);
     let config = given.as_ref().ok().and_then(|given| {
@@ -126,6 +127,16 @@ fn parse(argv: &[OsString]) -> Outcome<Option<Cli>> {
         .map(|matches| Cli::from_arg_matches(&matches))
         .transpose()
         .map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// Takes a variable that is set to nothing as one that is not set, as whoever reads others does.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let without = |arg: clap::Arg| match arg.get_env().and_then(std::env::var_os) {
+        Some(value) if value.is_empty() => arg.env(Resettable::Reset),
+        Some(_) | None => arg,
+    };
+    let command = command.mut_args(without);
+    command.mut_subcommands(without_empty_variables)
 }
 
 fn matches(command: clap::Command, argv: &[OsString]) -> Outcome<Option<clap::ArgMatches>> {
