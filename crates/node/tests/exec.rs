@@ -13,7 +13,7 @@ const MODULE: &str = r#"(module
     (import "forebay" "log" (func $log (param i32 i32)))
     (import "forebay" "fail" (func $fail (param i32 i32 i32)))
     (memory (export "memory") 1)
-    (data (i32.const 1000) "a line for people")
+    (data (i32.const 1000) "a line\1bfor people")
     (func (export "run") (result i32)
         (call $write (i32.const 0) (call $arguments (i32.const 0) (i32.const 1000)))
         (drop (call $pass (i32.const 0) (i64.const 0) (i64.const -1)))
@@ -116,7 +116,8 @@ fn a_module_runs_where_it_is_allowed_and_nowhere_else() {
     let failed = server
         .run(&["exec", "tool", "fb://data/object", "--function", "fails"])
         .expect(1);
-    assert!(failed.err.contains("a line for people\n"), "{}", failed.err);
+    let escaped = "a line\\u{1b}for people\n";
+    assert!(failed.err.contains(escaped), "{}", failed.err);
     assert!(failed.err.contains("code 3: line"), "{}", failed.err);
     let stopped = [
         "exec",

@@ -70,14 +70,11 @@ pub async fn run(args: ExecArgs) -> Outcome {
         }
         executing => executing.map_err(failed)?,
     };
-    let mut out = std::io::stdout().lock();
     let mut written = 0_u64;
     while let Some(part) = executing.next().await? {
         written += part.len() as u64;
-        out.write_all(&part)
-            .map_err(Failure::io("standard output"))?;
+        show::bytes(&part)?;
     }
-    out.flush().map_err(Failure::io("standard output"))?;
     let Some(executed) = executing.executed() else {
         return Err(Failure::new(Exit::Failed, "the output has no end"));
     };
@@ -204,8 +201,9 @@ fn failed(failed: NotExecuted) -> Failure {
 
 /// Lines of a function's, on standard error.
 fn logged(logs: &[u8]) -> Outcome {
-    let mut error = std::io::stderr();
-    error
-        .write_all(String::from_utf8_lossy(logs).as_bytes())
+    let text = String::from_utf8_lossy(logs);
+    let lines = text.lines().map(|line| format!("{}\n", show::plain(line)));
+    std::io::stderr()
+        .write_all(lines.collect::<String>().as_bytes())
         .map_err(Failure::io("standard error"))
 }
