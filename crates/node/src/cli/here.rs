@@ -1,6 +1,7 @@
 //! The server on this host, by the Unix socket in its directory.
 
 use std::path::Path;
+use std::time::Duration;
 
 use forebay_proto::s3::percent::{self, Slash};
 use http::{Method, Request};
@@ -14,6 +15,8 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::socket;
 
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How long a server may take to answer what it need not work for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Calls the admin API of the server that uses `dir`. `path`: the segments after `/v1`, names among them as they are.
 pub async fn ask<T: DeserializeOwned>(
@@ -22,7 +25,14 @@ pub async fn ask<T: DeserializeOwned>(
     path: &[&str],
     body: &impl Serialize,
 ) -> Outcome<T> {
-    let reply = exchange(dir, method, &written(path), body).await?;
+    // What else is asked for may take hours: of a server that answers at all.
+    let reply = match method {
+        Method::GET => in_time(dir, &written(path)).await?,
+        _ => {
+            in_time(dir, &written(&["server"])).await?;
+            exchange(dir, method, &written(path), body).await?
+        }
+    };
     // 204 has no body; `null` is its JSON.
     let text = if reply.is_empty() {
         b"null"
@@ -41,6 +51,17 @@ fn written(segments: &[&str]) -> String {
         percent::encode_into(&mut path, segment.as_bytes(), Slash::Encode);
     }
     path
+}
+
+/// What there is at a path, from a server that does not only hold its socket open.
+async fn in_time(dir: &Path, path: &str) -> Outcome<Vec<u8>> {
+    let asked = exchange(dir, Method::GET, path, &());
+    let answered = tokio::time::timeout(PATIENCE, asked).await;
+    answered.unwrap_or_else(|_| {
+        let (place, silence) = (socket::path(dir), PATIENCE.as_secs());
+        let words = format_args!("{}: no answer within {silence} s", place.display());
+        Err(Failure::new(Exit::Failed, words))
+    })
 }
 
 async fn exchange(
@@ -105,5 +126,32 @@ async fn exchange(
     match serde_json::from_slice::<forebay_control::Error>(&bytes) {
         Ok(error) => Err(error.into()),
         Err(_) => Err(failed(&format!("HTTP status {status}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_answer_is_not_waited_for_without_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = socket::path(dir.path());
+        fs::create_dir(place.parent().unwrap()).unwrap();
+        let _silent = UnixListener::bind(&place).unwrap();
+        for method in [Method::GET, Method::POST] {
+            let asked = ask::<Value>(dir.path(), method, &["namespaces"], &());
+            let failure = asked.await.unwrap_err();
+            assert_eq!(failure.exit, Exit::Failed);
+            assert!(
+                failure.message.ends_with("no answer within 30 s"),
+                "{failure}"
+            );
+        }
     }
 }
