@@ -59,6 +59,19 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// What a caller needs to tell apart.
+    pub fn kind(&self) -> Kind {
+        match (self.code.as_str(), self.status) {
+            // S3 has these as a bad request, or as forbidden.
+            ("EntityTooLarge" | "TooManyBuckets" | "QuotaExceeded", _) => Kind::Limit,
+            (_, 404) => Kind::NotFound,
+            (_, 401 | 403) => Kind::Denied,
+            (_, 413 | 429 | 503 | 507) => Kind::Limit,
+            (_, 304 | 409 | 412) => Kind::Precondition,
+            _ => Kind::Failed,
+        }
+    }
+
     fn resource(&self) -> String {
         match self.resource.as_str() {
             "" => String::new(),
@@ -86,13 +99,7 @@ impl Error {
     /// What a caller needs to tell apart.
     pub fn kind(&self) -> Kind {
         match self {
-            Error::Refused(refusal) => match refusal.status {
-                404 => Kind::NotFound,
-                401 | 403 if refusal.code != "QuotaExceeded" => Kind::Denied,
-                401 | 403 | 413 | 429 | 503 | 507 => Kind::Limit,
-                304 | 409 | 412 => Kind::Precondition,
-                _ => Kind::Failed,
-            },
+            Error::Refused(refusal) => refusal.kind(),
             Error::Transport { .. }
             | Error::TimedOut(_)
             | Error::Corrupt(_)

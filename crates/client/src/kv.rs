@@ -29,7 +29,7 @@ use forebay_proto::nvme::Status;
 
 use crate::direct::Window;
 use crate::direct::loans::Use;
-use crate::{Error, Refusal, Result};
+use crate::{Error, Kind, Refusal, Result};
 
 /// Room that a value is first retrieved into whose length is not known.
 const FIRST_BYTES: usize = 64 << 10;
@@ -203,31 +203,47 @@ async fn lend(window: &Window<'_>, what: Use) -> Result<(forebay_mem::RegionSlic
     }
 }
 
+/// What a caller needs to tell apart of commands that were completed with this status.
+pub fn kind(status: Status) -> Kind {
+    refused(status).kind()
+}
+
+/// A status in the words of the other paths.
+fn refused(told: Status) -> Refusal {
+    let (status, code) = match told.code() {
+        Status::KV_KEY_DOES_NOT_EXIST | Status::KV_KEY_DOES_NOT_EXIST_SPECIFIC => {
+            (404, "NoSuchKey")
+        }
+        Status::INVALID_NAMESPACE_OR_FORMAT => (404, "no_such_namespace"),
+        Status::KEY_EXISTS => (412, "PreconditionFailed"),
+        Status::CAPACITY_EXCEEDED => (507, "InsufficientStorage"),
+        Status::INVALID_VALUE_SIZE => (413, "EntityTooLarge"),
+        Status::NAMESPACE_WRITE_PROTECTED => (507, "read_only"),
+        Status::CONNECT_INVALID_HOST | Status::AUTHENTICATION_REQUIRED => (403, "AccessDenied"),
+        _ => (500, "InternalError"),
+    };
+    Refusal {
+        status,
+        code: code.to_owned(),
+        message: told.to_string(),
+        resource: String::new(),
+        request_id: String::new(),
+    }
+}
+
 fn failed(endpoint: &str, error: HostError) -> Error {
-    let refused = |status: u16, code: &str, message: String| {
+    let refused_at = |refusal: Refusal| {
         Error::Refused(Refusal {
-            status,
-            code: code.to_owned(),
-            message,
             resource: endpoint.to_owned(),
-            request_id: String::new(),
+            ..refusal
         })
     };
     match error {
-        HostError::Status(told) => {
-            let (status, code) = match told.code() {
-                Status::KV_KEY_DOES_NOT_EXIST => (404, "NoSuchKey"),
-                Status::KEY_EXISTS => (412, "PreconditionFailed"),
-                Status::CAPACITY_EXCEEDED => (507, "InsufficientStorage"),
-                Status::INVALID_VALUE_SIZE => (413, "EntityTooLarge"),
-                Status::NAMESPACE_WRITE_PROTECTED | Status::CONNECT_INVALID_HOST => {
-                    (403, "AccessDenied")
-                }
-                _ => (500, "InternalError"),
-            };
-            refused(status, code, told.to_string())
-        }
-        HostError::Denied(why) => refused(403, "AccessDenied", why),
+        HostError::Status(told) => refused_at(refused(told)),
+        HostError::Denied(message) => refused_at(Refusal {
+            message,
+            ..refused(Status::CONNECT_INVALID_HOST)
+        }),
         HostError::Damaged => Error::Corrupt(error.to_string()),
         HostError::Protocol(why) => Error::Protocol(why),
         HostError::Invalid(why) => Error::Local {
@@ -244,6 +260,37 @@ fn failed(endpoint: &str, error: HostError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_what_it_is_by_other_paths() {
+        for (status, told) in [
+            (Status::KV_KEY_DOES_NOT_EXIST, Kind::NotFound),
+            (Status::KV_KEY_DOES_NOT_EXIST_SPECIFIC, Kind::NotFound),
+            (Status::INVALID_NAMESPACE_OR_FORMAT, Kind::NotFound),
+            (Status::KEY_EXISTS, Kind::Precondition),
+            (Status::CAPACITY_EXCEEDED, Kind::Limit),
+            (Status::INVALID_VALUE_SIZE, Kind::Limit),
+            (Status::NAMESPACE_WRITE_PROTECTED, Kind::Limit),
+            (Status::CONNECT_INVALID_HOST, Kind::Denied),
+            (Status::AUTHENTICATION_REQUIRED, Kind::Denied),
+            (Status::INTERNAL_ERROR, Kind::Failed),
+        ] {
+            assert_eq!(kind(status), told, "{status}");
+        }
+        let of_s3 = |status: u16, code: &str| Refusal {
+            status,
+            code: code.to_owned(),
+            ..refused(Status::INTERNAL_ERROR)
+        };
+        for (status, code) in [
+            (400, "EntityTooLarge"),
+            (400, "TooManyBuckets"),
+            (403, "QuotaExceeded"),
+        ] {
+            assert_eq!(of_s3(status, code).kind(), Kind::Limit, "{code}");
+        }
+        assert_eq!(of_s3(400, "InvalidBucketName").kind(), Kind::Failed);
+    }
 
     #[test]
     fn no_more_room_is_made_than_a_value_may_need() {

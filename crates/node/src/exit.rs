@@ -74,7 +74,7 @@ impl From<Exit> for ExitCode {
 
 impl From<forebay_client::Error> for Failure {
     fn from(error: forebay_client::Error) -> Failure {
-        let exit = exit_of(&error);
+        let exit = error.kind().into();
         match &error {
             // As the other doors and the admin API have it.
             forebay_client::Error::Refused(refusal) if refusal.code == "NoSuchBucket" => {
@@ -93,13 +93,15 @@ impl From<forebay_client::Error> for Failure {
     }
 }
 
-fn exit_of(error: &forebay_client::Error) -> Exit {
-    use forebay_client::Kind;
-    match error.kind() {
-        Kind::NotFound => Exit::NotFound,
-        Kind::Denied => Exit::Denied,
-        Kind::Limit => Exit::Limit,
-        Kind::Precondition | Kind::Failed => Exit::Failed,
+impl From<forebay_client::Kind> for Exit {
+    fn from(kind: forebay_client::Kind) -> Exit {
+        use forebay_client::Kind;
+        match kind {
+            Kind::NotFound => Exit::NotFound,
+            Kind::Denied => Exit::Denied,
+            Kind::Limit => Exit::Limit,
+            Kind::Precondition | Kind::Failed => Exit::Failed,
+        }
     }
 }
 
@@ -128,7 +130,7 @@ impl From<forebay_bench::Error> for Failure {
                 503 | 507 => Exit::Limit,
                 _ => Exit::Failed,
             },
-            Error::Client { source, .. } => exit_of(source),
+            Error::Client { source, .. } => source.kind().into(),
             Error::Io { .. } | Error::Protocol { .. } | Error::Server(_) => Exit::Failed,
         };
         Failure::new(exit, error)

@@ -19,7 +19,7 @@ use clap::Args;
 use forebay_bench::Size;
 use forebay_client::direct::{Choice, Path};
 use forebay_client::transfer::{self, Unfinished};
-use forebay_client::{Attributes, Client, PutOptions};
+use forebay_client::{Attributes, Client, Error, Kind, PutOptions, Refusal};
 use serde_json::json;
 
 use super::address::Place;
@@ -348,20 +348,23 @@ async fn make_namespace(context: &Context, namespace: &str) -> Outcome<bool> {
     if let Some(staging) = &context.transfer.direct {
         let made = staging.client().create_namespace(namespace, 0).await;
         return match made {
-            Err(forebay_client::Error::Refused(refusal)) if refusal.status == 400 => {
-                Err(usage(refusal.message))
-            }
+            Err(Error::Refused(refusal)) if is_wrong(&refusal) => Err(usage(refusal.message)),
             made => Ok(made?),
         };
     }
     match context.client.create_namespace(namespace).await {
-        Err(forebay_client::Error::Refused(refusal)) if refusal.status == 400 => {
+        Err(Error::Refused(refusal)) if is_wrong(&refusal) => {
             Err(usage(format_args!("{namespace:?}: {}", refusal.message)))
         }
         // 409.
-        Err(error) if error.kind() == forebay_client::Kind::Precondition => Ok(false),
+        Err(error) if error.kind() == Kind::Precondition => Ok(false),
         made => Ok(made.map(|()| true)?),
     }
+}
+
+/// Whether no namespace can have the name; a limit is refused as a bad request, too.
+fn is_wrong(refusal: &Refusal) -> bool {
+    refusal.status == 400 && refusal.kind() == Kind::Failed
 }
 
 fn report(args: &CopyArgs, tally: &Tally, why: Option<&str>, seconds: f64) -> Outcome {

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_client::kv;
 use forebay_io::passthrough::{self, Data};
 use forebay_nvme::initiator::{Executed, KeyValueNamespace, Sink, StoreOptions};
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader, ListStart, head};
 
 use super::connect::{HostArgs, Place, socket_at};
-use super::exit_of;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Room for a value whose length is not known yet.
@@ -251,7 +251,7 @@ impl Local {
         let status = Status::from_wire(done.status);
         match status.is_success() {
             true => Ok(done.result),
-            false => Err(Failure::new(exit_of(status), status)),
+            false => Err(Failure::new(kv::kind(status).into(), status)),
         }
     }
 }

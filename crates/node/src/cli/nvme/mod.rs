@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use forebay_bench::Size;
-use forebay_client::transfer;
+use forebay_client::{kv, transfer};
 use forebay_nvme::initiator::StoreOptions;
 use forebay_proto::nvme::Status;
 use serde_json::json;
@@ -383,7 +383,7 @@ impl From<forebay_nvme::initiator::Error> for Failure {
     fn from(error: forebay_nvme::initiator::Error) -> Failure {
         use forebay_nvme::initiator::Error;
         let exit = match &error {
-            Error::Status(status) => exit_of(*status),
+            Error::Status(status) => kv::kind(*status).into(),
             Error::Denied(_) => Exit::Denied,
             Error::Invalid(_) => Exit::Usage,
             Error::Lost(_)
@@ -399,17 +399,5 @@ impl From<forebay_nvme::initiator::Error> for Failure {
             }
             error => Failure::new(exit, error),
         }
-    }
-}
-
-/// What a command that was completed with this status ends with.
-fn exit_of(status: Status) -> Exit {
-    match status.code() {
-        Status::KV_KEY_DOES_NOT_EXIST
-        | Status::KV_KEY_DOES_NOT_EXIST_SPECIFIC
-        | Status::INVALID_NAMESPACE_OR_FORMAT => Exit::NotFound,
-        Status::CAPACITY_EXCEEDED => Exit::Limit,
-        Status::CONNECT_INVALID_HOST | Status::AUTHENTICATION_REQUIRED => Exit::Denied,
-        _ => Exit::Failed,
     }
 }
