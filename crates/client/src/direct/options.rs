@@ -87,7 +87,8 @@ pub struct Options {
     pub path: Choice,
     /// Whether checksums are made over this process' memory on put and checked there on get.
     pub checksum: bool,
-    /// How long a call may take in all, attempts and waiting for memory included, and a second more for every 256 KiB of its payloads.
+    /// How long a call may take in all, attempts and waiting for memory included, and a second more for every 256 KiB of its windows (of
+    /// what a range names in them), however few bytes there are to move.
     pub deadline: Duration,
     /// How often a call is made in all before it fails.
     pub attempts: u32,
