@@ -112,7 +112,7 @@ pub struct ServeArgs {
     /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID or nvme+vfio-user:///SOCKET/NSID; DIR keeps their index, and belongs to it
     #[arg(long, value_name = "URL")]
     pub device: Option<NamespaceUrl>,
-    /// Our NVMe Qualified Name for the device [default: of /etc/nvme/hostnqn, else one that is made up at every start]
+    /// Our NVMe Qualified Name for the device [default: of /etc/nvme/hostnqn, else one that is made up once and kept in DIR]
     #[arg(long, value_name = "NQN", requires = "device")]
     pub device_host_nqn: Option<String>,
     /// What proves it (DH-HMAC-CHAP): DHHC-1:...

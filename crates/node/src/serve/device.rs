@@ -1,5 +1,6 @@
 //! Where the engine's files are: in DIR, or its data on a namespace of blocks elsewhere (`--device`).
 
+use std::path::Path;
 use std::{fs, io};
 
 use forebay_io::files::Directory;
@@ -7,12 +8,14 @@ use forebay_io::{Disk, OpenOptions};
 use forebay_nvme::initiator::{HostIdentity, NamespaceDisk, NamespaceFile, Options, Secret};
 
 use super::args::ServeArgs;
-use super::limits;
 use super::nvme::flags::tls_key;
+use super::{limits, whole_file};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that carry the data, at most.
 const QUEUES_MAX: usize = 4;
+/// In DIR: the name that was made up for this server.
+const HOST_NQN: &str = "host-nqn";
 
 /// The engine's files.
 #[derive(Clone)]
@@ -40,12 +43,8 @@ impl Device {
             }
             return Ok(Device::Directory(directory));
         };
-        let mut host = HostIdentity::of_this_machine();
-        if let Some(nqn) = &args.device_host_nqn {
-            host.nqn.clone_from(nqn);
-        }
         let options = Options {
-            host,
+            host: host(&args.dir, args.device_host_nqn.as_deref())?,
             secret: args.device_chap_secret.clone().map(Secret),
             tls_key: args.device_tls_key.as_deref().map(tls_key).transpose()?,
             ..Options::default()
@@ -55,6 +54,27 @@ impl Device {
             .await
             .map(Device::Namespace)
             .map_err(|error| Failure::new(Exit::Failed, format_args!("{url}: {error}")))
+    }
+}
+
+/// As which host this server comes. A target has what one sent before it was killed carried out before the same one writes again, so it is
+/// the same at every start.
+fn host(dir: &Path, given: Option<&str>) -> Outcome<HostIdentity> {
+    if let Some(nqn) = given {
+        return Ok(HostIdentity::named(nqn));
+    }
+    let kept = dir.join(HOST_NQN);
+    match HostIdentity::of_system() {
+        // One that was made up stays, though the system has a name now.
+        Some(host) if !kept.exists() => return Ok(host),
+        _ => {}
+    }
+    let failed = |error| Failure::io(kept.display())(error);
+    let made = || Ok(HostIdentity::made_up_nqn() + "\n");
+    let text = whole_file::once(dir, HOST_NQN, made).map_err(failed)?;
+    match text.trim_end() {
+        nqn if nqn.starts_with("nqn.") => Ok(HostIdentity::named(nqn)),
+        _ => Err(failed(io::Error::other("this is no NVMe Qualified Name"))),
     }
 }
 
@@ -94,5 +114,26 @@ impl Disk for Device {
             Device::Directory(disk) => disk.lock(),
             Device::Namespace(disk) => disk.lock(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_the_same_host_at_every_start() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = host(one.path(), None).unwrap();
+        assert_eq!(host(one.path(), None).unwrap(), first);
+        if HostIdentity::of_system().is_none() {
+            assert_ne!(host(other.path(), None).unwrap(), first);
+        }
+        let given = host(one.path(), Some("nqn.2026-01.org.example:a")).unwrap();
+        assert_eq!(given.nqn, "nqn.2026-01.org.example:a");
+        let elsewhere = host(other.path(), Some("nqn.2026-01.org.example:a")).unwrap();
+        assert_eq!(elsewhere, given);
+        fs::write(one.path().join(HOST_NQN), "\n").unwrap();
+        assert!(host(one.path(), None).is_err());
     }
 }

@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use forebay_io::Disk;
+use forebay_io::files::Directory;
+
 /// Writes `bytes` to `path` so that nobody ever sees a part, readable by the owner alone when `private`.
 pub fn write(path: &Path, bytes: &[u8], private: bool) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
@@ -29,4 +32,22 @@ pub fn write(path: &Path, bytes: &[u8], private: bool) -> io::Result<()> {
         let _ = fs::remove_file(temporary);
     }
     written
+}
+
+/// The text of a file of `dir` that is made once, and stays.
+pub fn once(
+    dir: &Path,
+    name: &str,
+    make: impl FnOnce() -> io::Result<String>,
+) -> io::Result<String> {
+    let path = dir.join(name);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        text => return text,
+    }
+    let text = make()?;
+    write(&path, text.as_bytes(), false)?;
+    // Nobody is told of what a crash would let be another one.
+    Directory::open(dir)?.sync()?;
+    Ok(text)
 }

@@ -116,15 +116,15 @@ pub struct HostArgs {
 
 impl HostArgs {
     fn options(&self) -> Outcome<Options> {
-        let mut host = HostIdentity::of_this_machine();
-        if let Some(nqn) = &self.host_nqn {
-            if !nqn.starts_with("nqn.") {
+        let host = match &self.host_nqn {
+            None => HostIdentity::of_this_machine(),
+            Some(nqn) if nqn.starts_with("nqn.") => HostIdentity::named(nqn),
+            Some(nqn) => {
                 let wrong =
                     format_args!("{nqn:?} is no NVMe Qualified Name: nqn.YYYY-MM.DOMAIN:NAME");
                 return Err(Failure::new(Exit::Usage, wrong));
             }
-            host.nqn.clone_from(nqn);
-        }
+        };
         Ok(Options {
             host,
             secret: self.chap_secret.clone().map(Secret),

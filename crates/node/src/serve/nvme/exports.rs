@@ -141,20 +141,11 @@ fn fresh() -> io::Result<Id> {
 
 /// What tells this server from others over the same store: made once, and kept in DIR.
 fn gateway(dir: &Path) -> Outcome<Id> {
-    let path = dir.join(GATEWAY);
-    let failed = |error| Failure::io(path.display())(error);
-    let text = match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let id = fresh().map_err(failed)?;
-            let text = format!("{:032x}\n", u128::from_be_bytes(id));
-            let written = whole_file::write(&path, text.as_bytes(), false);
-            // Hosts are not told of what a crash would let be another one.
-            let kept = written.and_then(|()| Directory::open(dir)?.sync());
-            kept.map_err(failed)?;
-            return Ok(id);
-        }
-        text => text.map_err(failed)?,
-    };
+    let failed = |error| Failure::io(dir.join(GATEWAY).display())(error);
+    let text = whole_file::once(dir, GATEWAY, || {
+        Ok(format!("{:032x}\n", u128::from_be_bytes(fresh()?)))
+    });
+    let text = text.map_err(failed)?;
     let digits = text.trim_end();
     let id = u128::from_str_radix(digits, 16)
         .ok()
