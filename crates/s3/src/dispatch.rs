@@ -21,7 +21,7 @@ pub(crate) async fn dispatch<S: Store>(
 ) -> Outcome<Reply<S::Body>> {
     use Operation as O;
     match op {
-        O::GetObject => object_get::get(call).await,
+        O::GetObject => object_get::get(call, inbound).await,
         O::HeadObject => object_get::head(call).await,
         O::PutObject => object_put::put(call, inbound).await,
         O::DeleteObject => delete::one(call).await,

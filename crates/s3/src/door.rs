@@ -27,7 +27,7 @@ use crate::claims::Proof;
 use crate::config::Config;
 use crate::demand::Demand;
 use crate::direct::{Direct, Lender};
-use crate::ingest::Inbound;
+use crate::ingest::{Inbound, Room};
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::pace::{Paced, Patience, Phase};
@@ -63,6 +63,7 @@ pub struct Door<S: Store> {
     gate: Arc<Gate>,
     metrics: Arc<Metrics>,
     live: Live,
+    room: Room,
     ids: Ids,
     /// Where payloads go by remote memory access; absent where they do not.
     pub(crate) direct: Option<Lender>,
@@ -135,7 +136,8 @@ impl<S: Store> Door<S> {
             domains,
             gate: Gate::new(config.requests_in_flight, Arc::clone(&metrics)),
             metrics,
-            live: Live::default(),
+            live: Live::new(config.pool_bytes),
+            room: Room::of(&caps),
             ids: Ids::new(clock()),
             clock,
             config,
@@ -226,6 +228,7 @@ impl<S: Store> Door<S> {
             body,
             Arc::clone(&self.metrics),
             Arc::clone(&self.demand),
+            self.room,
             self.config.body_timeout,
         );
         let mut close = self.gate.is_draining();

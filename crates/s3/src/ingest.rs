@@ -14,7 +14,7 @@ use forebay_proto::s3::checksum::{Algorithm, Checksum, Hasher};
 use forebay_proto::s3::chunked::Event;
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::xml::{MAX_BODY, MAX_COMPLETE_BODY};
-use forebay_store::Upload;
+use forebay_store::{Caps, Upload};
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -35,6 +35,24 @@ const DRAIN_BYTES: usize = 16 << 20;
 /// For how long, however it comes: anybody may send bodies that nobody wants.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
+/// What one body holds at most of the store's buffers, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// One that comes: one buffer is filled while another is hashed, behind those that the store still has.
+    arriving: usize,
+    /// One that goes: one buffer is sent, and the store has read ahead.
+    leaving: usize,
+}
+
+impl Room {
+    pub(crate) fn of(caps: &Caps) -> Room {
+        Room {
+            arriving: (caps.write_behind + 2) * caps.chunk_bytes,
+            leaving: (caps.read_ahead + 1) * caps.chunk_bytes,
+        }
+    }
+}
+
 /// A body that has not been read yet.
 pub(crate) struct Inbound {
     body: Incoming,
@@ -44,6 +62,7 @@ pub(crate) struct Inbound {
     /// The document that was read.
     held: Option<Held>,
     demand: Arc<Demand>,
+    room: Room,
     patience: Duration,
     /// What came, and for how long it was waited for, since enough came last.
     progress: usize,
@@ -160,6 +179,7 @@ impl Source for Inbound {
         upload: &mut U,
         md5: bool,
     ) -> Outcome<Received> {
+        self.hold(claims.length, self.room.arriving).await?;
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let mut sink = UploadSink {
             upload,
@@ -242,6 +262,7 @@ impl Inbound {
         body: Incoming,
         metrics: Arc<Metrics>,
         demand: Arc<Demand>,
+        room: Room,
         patience: Duration,
     ) -> Inbound {
         Inbound {
@@ -250,6 +271,7 @@ impl Inbound {
             served: None,
             held: None,
             demand,
+            room,
             patience,
             progress: 0,
             waited: Duration::ZERO,
@@ -257,6 +279,31 @@ impl Inbound {
             ended: false,
             proof: None,
         }
+    }
+
+    /// Waits until so many bytes may be on their way to the client, as far as the store reads ahead.
+    ///
+    /// # Errors
+    /// As [`Inbound::hold`].
+    pub(crate) async fn hold_leaving(&mut self, length: u64) -> Outcome<()> {
+        self.hold(length, self.room.leaving).await
+    }
+
+    /// Waits until the buffers of a body of this length, `most` at most, are no more than its sender may have beside those of the
+    /// other bodies that are on their way.
+    ///
+    /// # Errors
+    /// `SlowDown` when the others keep theirs for too long.
+    async fn hold(&mut self, length: u64, most: usize) -> Outcome<()> {
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX).min(most);
+        let Some(served) = &mut self.served else {
+            return Ok(());
+        };
+        if bytes == 0 || served.try_hold(bytes) {
+            return Ok(());
+        }
+        let held = timeout(self.patience, served.hold(bytes)).await;
+        held.map_err(|_| ErrorCode::SlowDown.into())
     }
 
     /// Takes what the signature says about the body.

@@ -1,10 +1,12 @@
 //! Who asks for what now, by tenant, and how much of what all have together.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use forebay_store::limits::may_have;
 use forebay_store::live::{self, LiveTenant};
+use tokio::sync::Notify;
 
 use crate::auth::Caller;
 
@@ -18,17 +20,67 @@ struct Share {
     placed: AtomicUsize,
     /// Bytes of their documents.
     documents: AtomicUsize,
-    /// The same of all tenants.
-    all_documents: Arc<AtomicUsize>,
+    /// Bytes of the buffers that their bodies may hold.
+    buffers: AtomicUsize,
+    all: Arc<All>,
 }
 
-#[derive(Debug, Default)]
+/// The same of all tenants.
+#[derive(Debug)]
+struct All {
+    documents: AtomicUsize,
+    buffers: AtomicUsize,
+    /// Bytes of all buffers.
+    pool_bytes: usize,
+    /// Some of a body's were given back.
+    given_back: Notify,
+}
+
+impl Share {
+    /// Counts buffers of so many bytes, if there is room for them beside those of the tenant's other bodies. One body is let in
+    /// however little that is.
+    fn take(&self, bytes: usize) -> bool {
+        let own = self.buffers.load(Relaxed);
+        let room = |all: usize| {
+            let fits = own == 0 || may_have(bytes, own, all, self.all.pool_bytes);
+            fits.then_some(all.saturating_add(bytes))
+        };
+        let taken = self.all.buffers.fetch_update(SeqCst, SeqCst, room).is_ok();
+        if taken {
+            self.buffers.fetch_add(bytes, Relaxed);
+        }
+        taken
+    }
+
+    fn give_back(&self, bytes: usize) {
+        if bytes > 0 {
+            self.buffers.fetch_sub(bytes, Relaxed);
+            self.all.buffers.fetch_sub(bytes, SeqCst);
+            self.all.given_back.notify_waiters();
+        }
+    }
+}
+
+#[derive(Debug)]
 pub(crate) struct Live {
     tenants: live::Live<Arc<Share>>,
-    documents: Arc<AtomicUsize>,
+    all: Arc<All>,
 }
 
 impl Live {
+    /// Of a door whose buffers come from a pool of so many bytes.
+    pub(crate) fn new(pool_bytes: u64) -> Live {
+        Live {
+            tenants: live::Live::default(),
+            all: Arc::new(All {
+                documents: AtomicUsize::new(0),
+                buffers: AtomicUsize::new(0),
+                pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
+                given_back: Notify::new(),
+            }),
+        }
+    }
+
     pub(crate) fn look(&self) -> Vec<LiveTenant> {
         self.tenants.look()
     }
@@ -40,13 +92,15 @@ impl Live {
             Arc::new(Share {
                 placed: AtomicUsize::new(0),
                 documents: AtomicUsize::new(0),
-                all_documents: self.documents.clone(),
+                buffers: AtomicUsize::new(0),
+                all: self.all.clone(),
             })
         });
         let before = request.more().placed.fetch_add(1, Relaxed);
         let served = Served {
             request,
             placed: true,
+            buffers: 0,
             code: 0,
         };
         (served, before)
@@ -57,6 +111,8 @@ impl Live {
 pub(crate) struct Served {
     request: live::Served<Arc<Share>>,
     placed: bool,
+    /// Bytes of the buffers that are counted for its body.
+    buffers: usize,
     /// The HTTP status of its response; 0 when there was none.
     pub(crate) code: u16,
 }
@@ -66,6 +122,28 @@ impl Served {
     pub(crate) fn leave(&mut self) {
         if std::mem::take(&mut self.placed) {
             self.request.more().placed.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Counts buffers of so many bytes that its body may hold until it ends; false when there is no room for them.
+    pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
+        let taken = self.request.more().take(bytes);
+        if taken {
+            self.buffers += bytes;
+        }
+        taken
+    }
+
+    /// Waits until there is.
+    pub(crate) async fn hold(&mut self, bytes: usize) {
+        let all = self.request.more().all.clone();
+        loop {
+            let mut given_back = pin!(all.given_back.notified());
+            given_back.as_mut().enable();
+            if self.try_hold(bytes) {
+                return;
+            }
+            given_back.await;
         }
     }
 
@@ -89,6 +167,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.leave();
+        self.request.more().give_back(self.buffers);
         if (1..400).contains(&self.code) {
             self.request.went_well();
         }
@@ -105,7 +184,7 @@ impl Held {
     /// Counts more; false when there is no room for them.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let own = self.share.documents.fetch_add(bytes, Relaxed);
-        let all = self.share.all_documents.fetch_add(bytes, Relaxed);
+        let all = self.share.all.documents.fetch_add(bytes, Relaxed);
         self.bytes += bytes;
         may_have(bytes, own, all, DOCUMENTS_BYTES)
     }
@@ -114,6 +193,6 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.share.documents.fetch_sub(self.bytes, Relaxed);
-        self.share.all_documents.fetch_sub(self.bytes, Relaxed);
+        self.share.all.documents.fetch_sub(self.bytes, Relaxed);
     }
 }

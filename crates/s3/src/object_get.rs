@@ -15,6 +15,7 @@ use http::header::{
 use crate::auth::Caller;
 use crate::call::Call;
 use crate::conditions::{self, Fails};
+use crate::ingest::Inbound;
 use crate::kept::{self, PartSizes, Shown};
 use crate::reply::{self, Reply, ReplyBody};
 use crate::router::Operation;
@@ -70,7 +71,10 @@ pub(crate) async fn find<S: Store>(call: &Call<'_, S>) -> Outcome<Found<S::Body>
 }
 
 /// `GetObject`.
-pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+pub(crate) async fn get<S: Store>(
+    call: &Call<'_, S>,
+    inbound: &mut Inbound,
+) -> Outcome<Reply<S::Body>> {
     let Found { object, partial } = find(call).await?;
     let Object {
         meta,
@@ -78,6 +82,7 @@ pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
         mut body,
     } = object;
     let length = range.end - range.start;
+    inbound.hold_leaving(length).await?;
     // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
     let first = match length {
         0 => Bytes::new(),

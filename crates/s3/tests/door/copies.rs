@@ -21,7 +21,7 @@ use crate::support::{ALPHA, Ask, BETA, START_MS, Server};
 
 /// A store that reads into buffers of the pool, and packs into others what it writes, as a store on a device does.
 #[derive(Clone, Default)]
-struct Packing(Arc<OnceLock<Pool>>);
+pub struct Packing(pub Arc<OnceLock<Pool>>);
 
 impl Packing {
     async fn packed(&self, from: &[u8]) -> Buf {

@@ -1,13 +1,17 @@
 //! Clients that are slow, on a bad line or on purpose.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_s3::Config;
+use forebay_store::suite::Around;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 
-use crate::support::{ALPHA, Answer, Ask, BETA, Client, Server, Sign, Who};
+use crate::copies::Packing;
+use crate::support::{ALPHA, Answer, Ask, BETA, Client, START_MS, Server, Sign, Who};
 
 /// Who knows an access key and not its secret.
 const LIAR: Who = Who {
@@ -165,6 +169,68 @@ async fn a_slow_reader_is_served_unless_others_wait_for_memory() {
     let (taken, put) = tokio::join!(reading, put);
     assert!(taken < SIZE, "{taken}");
     assert_eq!(put.status, 200, "{}", put.text());
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn readers_of_one_tenant_leave_memory_to_others() {
+    let detour = Packing::default();
+    let pool = Arc::clone(&detour.0);
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let wrap = |store| Around { store, detour };
+    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    pool.set(server.pool.clone()).expect("set once");
+    for (who, bucket) in [(ALPHA, "/bucket"), (BETA, "/betas")] {
+        assert_eq!(server.ask(who, Ask::new("PUT", bucket)).await.status, 200);
+    }
+    server.put("/bucket/key", &vec![1; 8 << 20]).await;
+    // As many as have all buffers, and take nothing.
+    const READERS: u64 = 80;
+    let get = Ask::new("GET", "/bucket/key").signed(ALPHA, server.now_ms());
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        let (mut near, far) = duplex(4096);
+        let door = server.door.clone();
+        tokio::spawn(door.serve_connection(far, None, false, std::future::pending::<()>()));
+        near.write_all(&get).await.expect("taken");
+        readers.push(near);
+    }
+    let in_flight = || -> u64 {
+        let lines = server.door.live();
+        lines.iter().map(|line| line.in_flight).sum()
+    };
+    while in_flight() < READERS {
+        yield_now().await;
+    }
+    for _ in 0..1000 {
+        // Until as many have buffers as may.
+        yield_now().await;
+    }
+    for ask in [
+        Ask::new("PUT", "/betas/key").body(vec![1; 4 << 20]),
+        Ask::new("GET", "/betas/key"),
+    ] {
+        let answer = timeout(Duration::from_secs(20), server.ask(BETA, ask)).await;
+        let answer = answer.expect("it waits for another tenant's clients");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    // Those that wait for their own tenant's are served when these have gone.
+    let mut last = readers.pop().expect("a reader");
+    let mut taken = vec![0; 9 << 20];
+    let ending = async {
+        let mut count = 0;
+        while count < 8 << 20 {
+            match last.read(&mut taken[count..]).await.expect("served") {
+                0 => panic!("cut"),
+                more => count += more,
+            }
+        }
+    };
+    drop(readers);
+    timeout(Duration::from_secs(20), ending)
+        .await
+        .expect("served");
+    drop(last);
     server.finish().await;
 }
 
