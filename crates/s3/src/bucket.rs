@@ -4,8 +4,8 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::check_bucket_name;
 use forebay_proto::s3::xml::{Bucket, bucket_location, list_all_my_buckets, parse_create_bucket};
 use forebay_store::{
-    Address, Attributes, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig, Space,
-    Store, StoreError, check_namespaces,
+    Attributes, ErrorKind, Item, ListOptions, NamespaceConfig, Space, Store, StoreError,
+    check_namespaces,
 };
 use http::StatusCode;
 use http::header::LOCATION;
@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::ingest::Inbound;
 use crate::reply::{self, Reply};
 use crate::status::{Outcome, Refusal};
-use crate::{acl, headers};
+use crate::{acl, headers, staging};
 
 /// The most buckets in one answer.
 const BUCKETS_MAX: usize = 10_000;
@@ -141,13 +141,12 @@ async fn purge_staging<S: Store>(call: &Call<'_, S>, not_empty: StoreError) -> O
             .await?;
         // No two buckets have uploads of the same name: what is listed of this one is not found in the next.
         call.still_admitted()?;
-        for item in &page.items {
-            if let Item::Value(key, _) = item {
-                call.store()
-                    .delete(Address::staging(call.bucket, key), DeleteOptions::default())
-                    .await?;
-            }
-        }
+        let keys = page.items.into_iter().filter_map(|item| match item {
+            Item::Value(key, _) => Some(key),
+            Item::Prefix(_) => None,
+        });
+        let keys: Vec<_> = keys.collect();
+        staging::remove(call.store(), call.bucket, &keys).await?;
         if !page.more {
             return Ok(());
         }

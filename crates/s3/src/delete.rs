@@ -21,8 +21,8 @@ use crate::status::{Outcome, Refusal};
 
 /// How often an object that changes under a delete is judged anew.
 const TRIES: usize = 8;
-/// Keys of a batch that are deleted side by side: each waits until it is durable.
-const AT_ONCE: usize = 16;
+/// Keys that are deleted side by side: each waits until it is durable.
+pub(crate) const AT_ONCE: usize = 16;
 
 /// `DeleteObject`. Deleting what is not there succeeds.
 pub(crate) async fn one<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {

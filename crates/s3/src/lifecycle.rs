@@ -6,8 +6,10 @@ use forebay_store::{
     Address, After, Condition, DeleteOptions, ErrorKind, Etag, Item, ListOptions, Meta,
     NamespaceInfo, Result, Space, Store, VersionId, VersionItem,
 };
+use futures_util::future::join_all;
 
 use crate::bucket_config::LIFECYCLE;
+use crate::delete::AT_ONCE;
 use crate::door::Door;
 use crate::kept;
 use crate::multipart::discard;
@@ -164,23 +166,22 @@ impl<S: Store> Door<S> {
                 })
                 .await?;
             let more = page.more;
+            let mut due = Vec::new();
             for item in page.items {
                 let Some(entry) = Entry::of(item) else {
                     continue;
                 };
                 cursor = Some((entry.key.clone(), entry.version));
-                if let Some(due) = walk.step(Some(entry), rules, now_s) {
-                    self.apply(bucket, &due, swept).await;
-                }
+                due.extend(walk.step(Some(entry), rules, now_s));
             }
+            self.apply(bucket, &due, swept).await;
             if !more {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        if let Some(due) = walk.step(None, rules, now_s) {
-            self.apply(bucket, &due, swept).await;
-        }
+        let due = walk.step(None, rules, now_s);
+        self.apply(bucket, due.as_slice(), swept).await;
         Ok(())
     }
 
@@ -192,18 +193,24 @@ impl<S: Store> Door<S> {
         })
     }
 
-    async fn apply(&self, bucket: &NamespaceInfo, due: &Due, swept: &mut Swept) {
-        let counter = match due.action {
-            Action::Expire => &mut swept.expired,
-            Action::RemoveNoncurrent => &mut swept.versions,
-            Action::RemoveDeleteMarker => &mut swept.markers,
-        };
-        match self.remove(bucket, due).await {
-            Ok(removed) => *counter += u64::from(removed),
-            Err(error) if error.kind().is_overtaken() => {}
-            Err(error) => {
-                tracing::warn!(bucket = bucket.name, %error, "an expired object could not be removed");
-                swept.failed += 1;
+    /// Removes what is due, a few entries side by side: each removal waits until it is durable.
+    async fn apply(&self, bucket: &NamespaceInfo, due: &[Due], swept: &mut Swept) {
+        for some in due.chunks(AT_ONCE) {
+            let removals = some.iter().map(|due| self.remove(bucket, due));
+            for (due, removed) in some.iter().zip(join_all(removals).await) {
+                let counter = match due.action {
+                    Action::Expire => &mut swept.expired,
+                    Action::RemoveNoncurrent => &mut swept.versions,
+                    Action::RemoveDeleteMarker => &mut swept.markers,
+                };
+                match removed {
+                    Ok(removed) => *counter += u64::from(removed),
+                    Err(error) if error.kind().is_overtaken() => {}
+                    Err(error) => {
+                        tracing::warn!(bucket = bucket.name, %error, "an expired object could not be removed");
+                        swept.failed += 1;
+                    }
+                }
             }
         }
     }

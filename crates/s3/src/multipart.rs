@@ -1,13 +1,12 @@
 //! Multipart uploads: begin, take parts, list, give up. Completing is in [`crate::complete`].
 
+use bytes::Bytes;
 use forebay_proto::s3::checksum::{Algorithm, Checksum, ChecksumType};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::xml::{
     MAX_PARTS, PartEntry, PartListing, initiate_multipart_upload_result, list_parts,
 };
-use forebay_store::{
-    Address, Condition, DeleteOptions, ErrorKind, Etag, Meta, Seal, Store, StoreOptions, Upload,
-};
+use forebay_store::{Address, Condition, Etag, Meta, Seal, Store, StoreOptions, Upload};
 use http::StatusCode;
 use http::header::{ETAG, HeaderMap};
 
@@ -231,27 +230,15 @@ pub(crate) async fn discard<S: Store>(
     id: &UploadId,
 ) -> Outcome<()> {
     remove_parts(store, bucket, id).await?;
-    remove(store, bucket, &id.manifest(key)).await?;
+    staging::remove(store, bucket, &[id.manifest(key)]).await?;
     remove_parts(store, bucket, id).await
 }
 
 /// Removes all parts of an upload.
 pub(crate) async fn remove_parts<S: Store>(store: &S, bucket: &str, id: &UploadId) -> Outcome<()> {
     let (parts, _) = staging::parts(store, bucket, id, 0, MAX_PARTS as usize).await?;
-    for part in parts {
-        remove(store, bucket, &part.key).await?;
-    }
-    Ok(())
-}
-
-async fn remove<S: Store>(store: &S, bucket: &str, staged: &[u8]) -> Outcome<()> {
-    match store
-        .delete(Address::staging(bucket, staged), DeleteOptions::default())
-        .await
-    {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => Ok(removed.map(drop)?),
-    }
+    let keys: Vec<Bytes> = parts.into_iter().map(|part| part.key).collect();
+    staging::remove(store, bucket, &keys).await
 }
 
 /// `ListParts`.

@@ -11,10 +11,14 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use forebay_proto::s3::checksum::{Algorithm, ChecksumType};
 use forebay_proto::s3::error::ErrorCode;
-use forebay_store::{Address, After, Attributes, ErrorKind, Item, ListOptions, Meta, Space, Store};
+use forebay_store::{
+    Address, After, Attributes, DeleteOptions, ErrorKind, Item, ListOptions, Meta, Space, Store,
+};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
+use crate::delete::AT_ONCE;
 use crate::status::Outcome;
 
 /// The attribute of the chosen algorithm and kind: `CRC32 COMPOSITE`.
@@ -179,6 +183,30 @@ pub(crate) async fn parts<S: Store>(
             return Ok((found, more));
         }
     }
+}
+
+/// Removes what is staged under these keys, a few side by side: each waits until it is durable. What is gone already is as well.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn remove<S: Store>(
+    store: &S,
+    bucket: &str,
+    keys: &[impl AsRef<[u8]>],
+) -> Outcome<()> {
+    for some in keys.chunks(AT_ONCE) {
+        let removals = some.iter().map(|key| {
+            let address = Address::staging(bucket, key.as_ref());
+            store.delete(address, DeleteOptions::default())
+        });
+        for removed in join_all(removals).await {
+            match removed {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => drop(removed?),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Locks by upload: parts are committed under a shared lock while the upload is known to exist, and an upload is

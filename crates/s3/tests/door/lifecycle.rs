@@ -1,21 +1,29 @@
 //! Uploads that nobody finishes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use forebay_s3::{Config, Swept};
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, ErrorKind, ListOptions, MemoryStore, Result, Seal, Store, StoreError, StoreOptions,
-    Upload, VersionPage,
+    Address, DeleteOptions, Deleted, ErrorKind, ListOptions, MemoryStore, Result, Seal, Store,
+    StoreError, StoreOptions, Upload, VersionPage,
 };
+
+use tokio::sync::Barrier;
+use tokio::time::timeout;
 
 use crate::support::{ALPHA, Ask, START_MS, Server};
 
 const DAY_MS: u64 = 86_400_000;
 
 /// Begins an upload and gives it parts of these lengths; what it is called by, and the first part's tag.
-async fn begin(server: &Server, key: &str, parts: &[usize]) -> (String, String) {
+async fn begin<S: Store<Body: Unpin>>(
+    server: &Server<S>,
+    key: &str,
+    parts: &[usize],
+) -> (String, String) {
     let begun = Ask::new("POST", &format!("/bucket/{key}?uploads"));
     let id = server.ask(ALPHA, begun).await.element("UploadId");
     let upload = format!("/bucket/{key}?uploadId={}", id.expect("an upload"));
@@ -169,5 +177,77 @@ async fn keys_that_are_no_text_are_listed_and_expire() {
     };
     assert_eq!(swept, expected);
     assert_eq!(server.used().objects, 1);
+    server.finish().await;
+}
+
+/// A store that removes the first four values only together, as one does that takes long for each.
+#[derive(Clone)]
+struct Together {
+    begun: Arc<AtomicUsize>,
+    four: Arc<Barrier>,
+}
+
+impl Detour<MemoryStore> for Together {
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> Result<Deleted> {
+        if self.begun.fetch_add(1, Ordering::Relaxed) < 4 {
+            self.four.wait().await;
+        }
+        store.delete(address, options).await
+    }
+}
+
+#[tokio::test]
+async fn what_an_upload_leaves_is_removed_side_by_side() {
+    for ends in [
+        |upload: &str| Ask::new("DELETE", upload),
+        |_: &str| Ask::new("DELETE", "/bucket"),
+    ] {
+        let detour = Together {
+            begun: Arc::default(),
+            four: Arc::new(Barrier::new(4)),
+        };
+        let clock = Arc::new(AtomicU64::new(START_MS));
+        let wrap = |store| Around { store, detour };
+        let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+        server.make_bucket("bucket").await;
+        let (upload, _) = begin(&server, "key", &[5, 5, 5, 5]).await;
+        let ended = server.ask(ALPHA, ends(&upload));
+        let ended = timeout(Duration::from_secs(20), ended).await;
+        let answer = ended.expect("one removal waits for another");
+        assert_eq!(answer.status, 204, "{}", answer.text());
+        server.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn what_expires_is_removed_side_by_side() {
+    let detour = Together {
+        begun: Arc::default(),
+        four: Arc::new(Barrier::new(4)),
+    };
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let wrap = |store| Around { store, detour };
+    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    server.make_bucket("bucket").await;
+    let rule = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    let put = Ask::new("PUT", "/bucket?lifecycle").body(rule);
+    assert_eq!(server.ask(ALPHA, put).await.status, 200);
+    for key in 0..40 {
+        server.put(&format!("/bucket/{key}"), b"x").await;
+    }
+    server.advance_ms(2 * DAY_MS);
+    let sweep = server.door.lifecycle_sweep(server.now_ms());
+    let swept = timeout(Duration::from_secs(20), sweep).await;
+    let expected = Swept {
+        expired: 40,
+        ..Swept::default()
+    };
+    assert_eq!(swept.expect("one removal waits for another"), expected);
     server.finish().await;
 }
