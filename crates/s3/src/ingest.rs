@@ -53,6 +53,10 @@ impl Room {
     }
 }
 
+fn at_most(length: u64, most: usize) -> usize {
+    usize::try_from(length).map_or(most, |length| length.min(most))
+}
+
 /// A body that has not been read yet.
 pub(crate) struct Inbound {
     body: Incoming,
@@ -179,7 +183,8 @@ impl Source for Inbound {
         upload: &mut U,
         md5: bool,
     ) -> Outcome<Received> {
-        self.hold(claims.length, self.room.arriving).await?;
+        self.hold(at_most(claims.length, self.room.arriving))
+            .await?;
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let mut sink = UploadSink {
             upload,
@@ -281,25 +286,32 @@ impl Inbound {
         }
     }
 
-    /// Waits until so many bytes may be on their way to the client, as far as the store reads ahead.
+    /// Whether so many bytes may be on their way to the client, as far as the store reads ahead.
+    pub(crate) fn may_send(&mut self, length: u64) -> bool {
+        let bytes = at_most(length, self.room.leaving);
+        match &mut self.served {
+            Some(served) => served.try_hold(bytes),
+            None => true,
+        }
+    }
+
+    /// Waits until that may be, of any object.
     ///
     /// # Errors
     /// As [`Inbound::hold`].
-    pub(crate) async fn hold_leaving(&mut self, length: u64) -> Outcome<()> {
-        self.hold(length, self.room.leaving).await
+    pub(crate) async fn wait_to_send(&mut self) -> Outcome<()> {
+        self.hold(self.room.leaving).await
     }
 
-    /// Waits until the buffers of a body of this length, `most` at most, are no more than its sender may have beside those of the
-    /// other bodies that are on their way.
+    /// Waits until the buffers of a body are no more than its sender may have beside those of the other bodies that are on their way.
     ///
     /// # Errors
     /// `SlowDown` when the others keep theirs for too long.
-    async fn hold(&mut self, length: u64, most: usize) -> Outcome<()> {
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX).min(most);
+    async fn hold(&mut self, bytes: usize) -> Outcome<()> {
         let Some(served) = &mut self.served else {
             return Ok(());
         };
-        if bytes == 0 || served.try_hold(bytes) {
+        if served.try_hold(bytes) {
             return Ok(());
         }
         let held = timeout(self.patience, served.hold(bytes)).await;

@@ -127,7 +127,7 @@ impl Served {
 
     /// Counts buffers of so many bytes that its body may hold until it ends; false when there is no room for them.
     pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
-        let taken = self.request.more().take(bytes);
+        let taken = bytes == 0 || self.request.more().take(bytes);
         if taken {
             self.buffers += bytes;
         }

@@ -75,14 +75,22 @@ pub(crate) async fn get<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let Found { object, partial } = find(call).await?;
+    let mut found = find(call).await?;
+    let range = &found.object.range;
+    if !inbound.may_send(range.end - range.start) {
+        // Who waits holds nothing of the object. By then there may be another one, and another bucket of this name.
+        drop(found);
+        inbound.wait_to_send().await?;
+        found = find(call).await?;
+        call.still_admitted()?;
+    }
+    let Found { object, partial } = found;
     let Object {
         meta,
         range,
         mut body,
     } = object;
     let length = range.end - range.start;
-    inbound.hold_leaving(length).await?;
     // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
     let first = match length {
         0 => Bytes::new(),
