@@ -42,7 +42,8 @@ pub(crate) struct Cache<S: Store> {
 impl<S: Store> Cache<S> {
     pub fn new(mut config: Config, disk: Option<Disk>) -> Cache<S> {
         let fill_bytes = (config.memory_bytes / 4).max(FILL_BYTES_MIN);
-        config.span_bytes_max = config.span_bytes_max.min(fill_bytes / 2);
+        // The longest finds room as long as others leave half of it: a tenant has no more than it leaves free.
+        config.span_bytes_max = config.span_bytes_max.min(fill_bytes / 4);
         if disk.is_none() {
             config.disk_bytes = 0;
         }

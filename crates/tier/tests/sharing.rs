@@ -27,7 +27,7 @@ async fn made(
 ) -> (Tier<Below>, TestClock) {
     let clock = TestClock::default();
     let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
-    let mut config = support::config(64 << 20, &clock);
+    let mut config = support::config(128 << 20, &clock);
     change(&mut config);
     (support::tier(&store, probe, config), clock)
 }
@@ -209,7 +209,7 @@ async fn a_hit_is_the_memory_that_came_in() {
 #[tokio::test]
 async fn what_is_in_memory_leaves_others_their_turn() {
     let value = support::bytes(1, 32 << 20);
-    let (tier, _) = made(&Probe::default(), |config| config.memory_bytes = 256 << 20).await;
+    let (tier, _) = made(&Probe::default(), |config| config.memory_bytes = 512 << 20).await;
     support::put(&tier, "k", &value).await;
     let address = Address::object(NS, b"k");
     let region = Region::anonymous(value.len()).expect("memory");
@@ -397,10 +397,10 @@ async fn who_comes_late_has_what_was_let_go_read_again() {
     let probe = Probe::default();
     // Hardly anything stays.
     let (tier, _) = made(&probe, |config| config.memory_bytes = 1 << 20).await;
-    let value = support::bytes(9, 8 * MIB);
+    let value = support::bytes(9, 4 * MIB);
     support::put(&tier.store_below().store, "k", &value).await;
     let mut first = opened(&tier, "k").await;
-    let mut begin = read(&mut first, 5 * MIB).await;
+    let mut begin = read(&mut first, 3 * MIB).await;
     let second = opened(&tier, "k").await;
     assert!(support::drain(second).await.expect("read") == value);
     assert_eq!(probe.retrieves(), 2);

@@ -54,8 +54,8 @@ async fn who_is_slow_leaves_others_their_way_into_the_cache() {
     let clock = TestClock::default();
     let below = of_two(&clock).await;
     let probe = Probe::default();
-    // 16 MiB may be on their way.
-    let tier = support::tier(&below, &probe, support::config(64 << 20, &clock));
+    // 32 MiB may be on their way.
+    let tier = support::tier(&below, &probe, support::config(128 << 20, &clock));
     let large = support::bytes(1, 8 * MIB);
     let keys: [&[u8]; 3] = [b"x", b"y", b"z"];
     for key in keys {
@@ -84,6 +84,45 @@ async fn who_is_slow_leaves_others_their_way_into_the_cache() {
     }
     store(&tier, Address::object("of-b", b"stored"), &value).await;
     assert!(is_kept(b"stored").await, "others store as they do");
+}
+
+/// What a cache keeps at all it keeps while little else is on its way.
+#[tokio::test]
+async fn the_longest_values_find_room_beside_others() {
+    let clock = TestClock::default();
+    let below = of_two(&clock).await;
+    let is_kept_at_once = async |mib: usize, beside: bool| {
+        let probe = Probe::default();
+        let tier = support::tier(&below, &probe, support::config(64 << 20, &clock));
+        let of_a = Address::object("of-a", b"x");
+        let other = match beside {
+            true => Some(begun(&tier, of_a, &[0; 4096]).await),
+            false => None,
+        };
+        let of_b = Address::object("of-b", b"x");
+        for _ in 0..2 {
+            support::drain(opened(&tier, of_b).await)
+                .await
+                .expect("read");
+        }
+        let read_once = probe.retrieves() == 1;
+        store(&tier, of_b, &support::bytes(2, mib * MIB)).await;
+        support::drain(opened(&tier, of_b).await)
+            .await
+            .expect("read");
+        drop(other);
+        read_once && probe.retrieves() == 1
+    };
+    let mut kept = 0;
+    for mib in [1, 2, 4, 8, 16] {
+        let value = support::bytes(1, mib * MIB);
+        store(&below, Address::object("of-b", b"x"), &value).await;
+        if is_kept_at_once(mib, false).await {
+            kept = mib;
+            assert!(is_kept_at_once(mib, true).await, "{mib} MiB");
+        }
+    }
+    assert!(kept >= 4, "{kept} MiB at most");
 }
 
 #[tokio::test]
