@@ -60,12 +60,16 @@ impl Held {
         self.grow_beside(more, 0)
     }
 
-    /// The same beside what is free once it has them: where one piece may be half of all, that is what counts for the others.
+    /// The same beside what is free once it has them: where one piece may be much of all, that is what counts for the others.
     pub fn grow_and_leave(&mut self, more: usize) -> bool {
         self.grow_beside(more, more)
     }
 
     fn grow_beside(&mut self, more: usize, besides: usize) -> bool {
+        // Nothing is there for everybody, and nobody is remembered for it.
+        if more == 0 {
+            return true;
+        }
         let mut taken = self.shares.taken.lock();
         let own = taken.tenants.get(&self.tenant).copied().unwrap_or_default();
         let all = taken.all.saturating_add(besides);

@@ -31,7 +31,7 @@ impl Held {
     pub fn grow(&mut self, bytes: u64) -> bool {
         let more = clamped(bytes);
         let more = more.checked_next_multiple_of(UNIT_BYTES).unwrap_or(more);
-        // It may be half of all at once.
+        // It may be much of all at once.
         self.0.grow_and_leave(more)
     }
 
@@ -65,5 +65,7 @@ mod tests {
         assert!(of_a.grow(4 * UNIT), "it has little now");
         drop((of_a, of_b, of_c));
         assert!(room.0.is_free());
+        drop(room.take("a", 0));
+        assert!(room.0.is_free(), "nothing is remembered of nothing");
     }
 }
