@@ -14,6 +14,8 @@ pub enum Bound {
     Memory,
     /// Its output.
     Output,
+    /// What of its output may wait for whoever asked for it, were there nothing else.
+    Waiting,
     /// What setting up its instance takes, where nothing looks at the time.
     Start,
 }
@@ -40,6 +42,7 @@ pub enum Ending {
         Bound::Time => "its time has run out",
         Bound::Memory => "it may not have as much memory as it asked for",
         Bound::Output => "it wrote more than it may",
+        Bound::Waiting => "it wrote more than may ever wait for its caller: let the output become a value",
         Bound::Start => "its start function works for longer than one may",
     })]
     Stopped(Bound),

@@ -110,7 +110,8 @@ impl<S: Store> Exec<S> {
         let mut room = executor.rooms.of(call.tenant);
         if let Wanted::Inline { capacity } = call.output {
             // A function that has no room for what it writes is not run in vain.
-            room.take(capacity.min(BLOCK_MIN_BYTES))?;
+            let taken = room.take(capacity.min(BLOCK_MIN_BYTES));
+            taken.map_err(|ending| ending.into_error(Bytes::new()))?;
         }
         let opening = async {
             let store = &self.store;

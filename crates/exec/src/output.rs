@@ -198,7 +198,7 @@ impl Output {
         match self.way {
             Way::Store => exchange.write(window, buf),
             Way::Inline { .. } | Way::Into(_) => {
-                self.room.take(buf.len()).map_err(Ending::Store)?;
+                self.room.take(buf.len())?;
                 if !self.full.last().is_some_and(|last| follows(last, &buf)) {
                     self.end_run()?;
                 }

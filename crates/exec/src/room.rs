@@ -7,6 +7,8 @@ use forebay_mem::Buf;
 use forebay_store::shares::{Held, Shares};
 use forebay_store::{ErrorKind, StoreError};
 
+use crate::ending::{Bound, Ending};
+
 /// The room of all tenants.
 pub(crate) struct Rooms(Arc<Shares>);
 
@@ -29,15 +31,19 @@ impl Room {
     /// Takes so many bytes more.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when the tenant may not have them.
-    pub fn take(&mut self, more: usize) -> Result<(), StoreError> {
-        match self.0.grow(more) {
-            true => Ok(()),
-            false => Err(StoreError::new(
-                ErrorKind::Busy,
-                "there is no room for more output: read what waits, or let it become a value",
-            )),
+    /// [`Bound::Waiting`] when one output may not have them whatever the others have, [`ErrorKind::Busy`] when the tenant may not have
+    /// them now.
+    pub fn take(&mut self, more: usize) -> Result<(), Ending> {
+        if self.0.grow(more) {
+            return Ok(());
         }
+        if !self.0.could_grow(more) {
+            return Err(Ending::Stopped(Bound::Waiting));
+        }
+        Err(Ending::Store(StoreError::new(
+            ErrorKind::Busy,
+            "there is no room for more output: read what waits, or let it become a value",
+        )))
     }
 
     /// Gives so many bytes back.

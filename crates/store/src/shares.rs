@@ -65,6 +65,11 @@ impl Held {
         self.grow_beside(more, more)
     }
 
+    /// Whether it might have so many bytes more if nobody had any but this.
+    pub fn could_grow(&self, more: usize) -> bool {
+        may_have(more, self.bytes, self.bytes, self.shares.bound)
+    }
+
     fn grow_beside(&mut self, more: usize, besides: usize) -> bool {
         // Nothing is there for everybody, and nobody is remembered for it.
         if more == 0 {

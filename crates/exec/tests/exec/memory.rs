@@ -165,9 +165,9 @@ async fn output_that_waits_leaves_room_to_others() {
         let call = Execute::inline(tenant, module, &[], &arguments, 64 << 20);
         world.store.execute(call).await
     };
-    // As much as is free beside it is more than a tenant may have, also of one output.
+    // As much as is free beside it is more than a tenant may have, also of one output: to wait does not help.
     let error = run("alice", 65).await.unwrap_err();
-    assert_kind(&error, ErrorKind::Busy);
+    assert_kind(&error, ErrorKind::ProgramStopped);
     let waits = run("alice", 60).await.unwrap();
     assert_eq!(waits.len, 60 << 16);
     let error = run("alice", 5).await.unwrap_err();
