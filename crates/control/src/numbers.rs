@@ -189,6 +189,8 @@ impl<S: Store> Identities<S> {
             return Ok(());
         }
         let _changing = self.begin_change().await?;
+        // A namespace that is not heard of yet would be gone, and the number is everybody's.
+        self.store.settle().await?;
         let published = self.nvme.published();
         let gone = published.iter().filter(|one| gone(one));
         let gone: Vec<u32> = gone.map(|one| one.nsid).collect();

@@ -161,3 +161,21 @@ async fn they_start_with_one_root_key() {
     let key = first.ensure_root(Some(PAIR)).await.unwrap();
     assert_eq!(second.ensure_root(Some(PAIR)).await.unwrap(), key);
 }
+
+#[tokio::test]
+async fn who_has_not_heard_of_a_namespace_leaves_it_its_number() {
+    let pool = pool();
+    let (first, _) = start(&pool).await;
+    let (_, second) = start(&pool).await;
+    first.publish_namespace("data", None).await.unwrap();
+    // It hears of the number alone.
+    let block = second.publish_block("disk", None).await.unwrap();
+    assert_eq!(block.nsid, 2);
+    second.unpublish_removed().await.unwrap();
+    assert_eq!(second.published().len(), 2);
+    let (_, third) = start(&pool).await;
+    assert_eq!(third.published().len(), 2);
+    pool.delete_namespace("data").await.unwrap();
+    second.unpublish_removed().await.unwrap();
+    assert_eq!(second.published(), [block]);
+}
