@@ -21,14 +21,14 @@ use super::sweep::Swept;
 
 /// Values on their way out at the same time; each holds one part in memory.
 const MOVES_MAX: usize = 4;
-/// Copies that are deleted at the same time.
-const DELETES_MAX: usize = 8;
+/// Copies that are deleted, or marked, at the same time.
+pub(super) const DELETES_MAX: usize = 8;
 /// How soon a copy goes after its value.
 const TIDY: Duration = Duration::from_secs(5);
 /// How often policies are applied.
 pub(super) const PASS: Duration = Duration::from_secs(600);
-/// How often the bucket is compared with the store.
-const SWEEP: Duration = Duration::from_secs(24 * 3600);
+/// How often the bucket is compared with the store: once what a sweep has marked, at its end too, is a day old.
+const SWEEP: Duration = Duration::from_secs(25 * 3600);
 
 /// What a pass over a namespace came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -294,10 +294,11 @@ impl<S: Store> Mover<S> {
     pub async fn tend(self: &Arc<Self>) -> Infallible {
         self.begin_all_reads();
         self.share_reads().await;
-        // Side by side: a pass may take hours, in which copies of values that are gone are to go all the same.
+        // Side by side: a pass may take hours, in which copies of values that are gone are to go all the same, and so may a sweep.
         tokio::select! {
             never = self.keep_tidy() => never,
             never = self.keep_passing() => never,
+            never = self.keep_sweeping() => never,
         }
     }
 
@@ -311,15 +312,18 @@ impl<S: Store> Mover<S> {
 
     async fn keep_passing(&self) -> Infallible {
         let mut pass = every(PASS, PASS);
+        loop {
+            pass.tick().await;
+            self.run_all().await;
+            self.save();
+        }
+    }
+
+    async fn keep_sweeping(&self) -> Infallible {
         let mut sweep = every(SWEEP, PASS);
         loop {
-            tokio::select! {
-                _ = pass.tick() => {
-                    self.run_all().await;
-                    self.save();
-                }
-                _ = sweep.tick() => self.sweep_in_turn().await,
-            }
+            sweep.tick().await;
+            self.sweep_in_turn().await;
         }
     }
 

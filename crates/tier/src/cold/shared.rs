@@ -31,6 +31,8 @@ pub(super) struct Shared {
     namespace: String,
     /// Names this process.
     owner: Vec<u8>,
+    /// Its passes and sweeps ask for the turn one after the other: they would take it from each other.
+    asking: tokio::sync::Mutex<()>,
     /// What was read or written last of what all know.
     merged: Mutex<Option<Etag>>,
 }
@@ -41,6 +43,7 @@ impl Shared {
         Shared {
             namespace,
             owner: format!("{:016x}{:016x}", random(), random()).into_bytes(),
+            asking: tokio::sync::Mutex::default(),
             merged: Mutex::default(),
         }
     }
@@ -56,6 +59,7 @@ impl<S: Store> Mover<S> {
         let Some(shared) = &self.shared else {
             return true;
         };
+        let _asking = shared.asking.lock().await;
         let taken = self.take_turn(shared).await;
         taken.unwrap_or_else(|error| {
             tracing::warn!(%error, "it is not known who applies tier policies");

@@ -5,14 +5,16 @@
 //! bucket's own, so that they outlive the process, and every process on the same store goes by them.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 
 use forebay_store::{Address, Away, ErrorKind, NamespaceInfo, Result, Store};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::bloom::Bloom;
 use super::bucket::Found;
 use super::counters::add;
 use super::mover::Mover;
+use super::pass::DELETES_MAX;
 
 /// Copies that are marked at the same time: a sweep remembers when each was. Further ones are marked when those are gone.
 const MARKS_MAX: usize = 1 << 18;
@@ -33,6 +35,13 @@ struct Listed {
     copies: u64,
     /// When copies were marked.
     marks: HashMap<Away, u64>,
+}
+
+/// What becomes of a copy and its mark.
+enum Dealt {
+    Unmark,
+    Mark,
+    Delete,
 }
 
 /// To which copies the store refers: a fixed number of bits, however many there are. One that is mistaken for another is left to the next
@@ -72,10 +81,9 @@ impl<S: Store> Mover<S> {
         self.pins.doom(self.hot.forgotten());
         let mut swept = Swept::default();
         let mut fresh = 0;
-        let mut list = self.bucket.list();
-        while let Some(found) = list.try_next().await? {
+        let mut dealing = |found| {
             let Found::Copy { away, modified } = found else {
-                continue;
+                return None;
             };
             let marked = listed.marks.remove(&away);
             // What is younger than the look at the store was not there to be referred to; of some this process knows more.
@@ -84,27 +92,45 @@ impl<S: Store> Mover<S> {
                 || self.is_moving(away)
                 || self.pins.has(away);
             match (spared, marked) {
-                (true, None) => {}
-                (true, Some(_)) => self.bucket.unmark(away).await?,
+                (true, None) => None,
+                (true, Some(_)) => Some((away, Dealt::Unmark)),
                 (false, Some(at)) if at <= old => {
-                    self.bucket.delete(away).await?;
-                    self.bucket.unmark(away).await?;
                     swept.deleted += 1;
-                    add(&self.counters.swept, 1);
+                    Some((away, Dealt::Delete))
                 }
-                (false, None) if fresh < room => {
-                    self.bucket.mark(away).await?;
-                    fresh += 1;
+                (false, marked) => {
                     swept.waiting += 1;
+                    let is_new = marked.is_none() && fresh < room;
+                    is_new.then(|| {
+                        fresh += 1;
+                        (away, Dealt::Mark)
+                    })
                 }
-                (false, _) => swept.waiting += 1,
+            }
+        };
+        let dealt = self
+            .bucket
+            .list()
+            .try_filter_map(|found| ready(Ok(dealing(found))));
+        let deal = async |(away, dealt)| self.deal(away, dealt).await;
+        dealt.try_for_each_concurrent(DELETES_MAX, deal).await?;
+        // The copies of these went otherwise.
+        let left = stream::iter(listed.marks.into_keys()).map(Ok);
+        let unmark = async |away| self.bucket.unmark(away).await;
+        left.try_for_each_concurrent(DELETES_MAX, unmark).await?;
+        Ok(swept)
+    }
+
+    async fn deal(&self, away: Away, dealt: Dealt) -> Result<()> {
+        match dealt {
+            Dealt::Unmark => self.bucket.unmark(away).await,
+            Dealt::Mark => self.bucket.mark(away).await,
+            Dealt::Delete => {
+                self.bucket.delete(away).await?;
+                add(&self.counters.swept, 1);
+                self.bucket.unmark(away).await
             }
         }
-        // The copies of these went otherwise.
-        for away in listed.marks.into_keys() {
-            self.bucket.unmark(away).await?;
-        }
-        Ok(swept)
     }
 
     async fn list_copies(&self) -> Result<Listed> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct Knobs {
     pub down: AtomicBool,
     /// Every call waits once before it does anything, and once after.
     pub slow: AtomicBool,
+    /// How many milliseconds go by until something is written.
+    pub takes_ms: AtomicU64,
     /// Calls so far.
     pub calls: AtomicUsize,
     /// Which call fails before it does anything; 0 for none.
@@ -161,6 +163,7 @@ impl ObjectStore for Far {
         options: PutOptions,
     ) -> Result<PutResult> {
         let lost = self.knobs.enter().await?;
+        self.clock.advance(self.knobs.takes_ms.load(SeqCst));
         let payload = self.knobs.damage(payload);
         self.note_written(location);
         let answer = self.objects.put_opts(location, payload, options).await;

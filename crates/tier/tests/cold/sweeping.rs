@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
-use forebay_store::{ByteRange, ErrorKind, MemoryStore, Store, Versioning};
+use forebay_store::{
+    ByteRange, ErrorKind, MemoryStore, NamespaceConfig, Store, Versioning,
+};
 use forebay_tier::cold::{Cold, Mover};
 
 use crate::support::{World, content, drain, object, one_of};
@@ -131,4 +134,40 @@ async fn a_copy_is_spared_while_another_process_reads_it() {
     assert_eq!(world.hot.forgotten().len(), 1);
     assert_eq!(swept(&one).await, (0, 1));
     assert!(drain(found).await.expect("read") == bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_nobodys_for_a_day_is_gone_at_the_next_sweep() {
+    let world = world().await;
+    for number in 0..20 {
+        let key = format!("ended {number}");
+        world.put_away(&key, b"those bytes").await;
+        world.delete(&key).await;
+    }
+    // Who was told of them is gone.
+    assert_eq!(world.hot.forgotten().len(), 20);
+    world.far.knobs.takes_ms.store(60_000, SeqCst);
+    let agreed = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    let agreed = world.hot.create_namespace("agreed", agreed);
+    agreed.await.expect("a name");
+    let mover = mover(&process(&world));
+    let tending = tokio::spawn(async move { mover.tend().await });
+    let step = Duration::from_secs(600);
+    let mut marked = false;
+    let mut steps = 0;
+    while !(marked && world.far.names().await.is_empty()) {
+        assert!(steps < 27 * 6, "some are still there");
+        steps += 1;
+        world.clock.advance(600_000);
+        tokio::time::sleep(step).await;
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        marked |= world.far.names().await.len() == 40;
+    }
+    assert!(steps >= 24 * 6, "they were somebody's a day ago");
+    tending.abort();
 }
