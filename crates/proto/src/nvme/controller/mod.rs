@@ -393,8 +393,9 @@ impl Controller {
         self.events.next()
     }
 
-    /// When the association ends for want of a sign of life, unless there was one since; `None`: never. Over Fabrics a host is given up
-    /// after two minutes on a discovery controller, which anybody gets, whatever timeout it set; so is one that does not prove who it is.
+    /// When the association ends for want of a sign of life, unless there was one since: after twice the timeout that the host set;
+    /// `None`: never. Over Fabrics a host is given up after two minutes on a discovery controller, which anybody gets, whatever timeout it
+    /// set; so is one that does not prove who it is.
     pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
         const DISCOVERY_IDLE_MS: u64 = 120_000;
         const AUTHENTICATION_MS: u64 = 120_000;
@@ -410,11 +411,14 @@ impl Controller {
         }
         let granularity_ms = u64::from(identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
         let kato_ms = u64::from(self.config.kato_ms).next_multiple_of(granularity_ms);
-        let idle_ms = match (kato_ms, &self.config.kind) {
+        // It is a whole interval without a command that counts, and the last command may be at the begin of the one before: there are hosts
+        // that say nothing for nearly as long as one and take themselves to be in time.
+        let patience_ms = 2 * kato_ms;
+        let idle_ms = match (patience_ms, &self.config.kind) {
             (0, ControllerKind::Io) => return None,
             (0, ControllerKind::Discovery) => DISCOVERY_IDLE_MS,
-            (kato_ms, ControllerKind::Discovery) => kato_ms.min(DISCOVERY_IDLE_MS),
-            (kato_ms, ControllerKind::Io) => kato_ms,
+            (patience_ms, ControllerKind::Discovery) => patience_ms.min(DISCOVERY_IDLE_MS),
+            (patience_ms, ControllerKind::Io) => patience_ms,
         };
         Some(self.heard_ms.saturating_add(idle_ms))
     }

@@ -314,26 +314,26 @@ fn a_discovery_controller_tells_where_to_go() {
 }
 
 #[test]
-fn keep_alive_is_rounded_up_and_commands_count() {
+fn keep_alive_is_rounded_up_and_waited_for_twice_and_commands_count() {
     let mut fixture = Fixture::new(TCP);
-    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(5000));
+    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(10_000));
     let entry = fixture.command(admin::KEEP_ALIVE, 0);
     assert_eq!(
         done(fixture.controller.admin(700, &entry, &[])),
         Ok((0, vec![]))
     );
-    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(5700));
+    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(10_700));
     let entry = fixture.command(kv::FLUSH, KV);
     fixture.controller.io(900, 1, &entry).unwrap();
-    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(5900));
+    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(10_900));
     fixture.set_feature(fid::KEEP_ALIVE_TIMER, 1).unwrap();
-    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(1900));
+    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(2900));
     fixture
         .set_feature(fid::KEEP_ALIVE_TIMER, u32::MAX)
         .unwrap();
     assert_eq!(
         fixture.controller.keep_alive_deadline_ms(),
-        Some(900 + 4_294_968_000)
+        Some(900 + 2 * 4_294_968_000)
     );
     let refused = fixture.set_feature(fid::KEEP_ALIVE_TIMER, 0);
     assert_eq!(refused, Err(Status::KEEP_ALIVE_TIMEOUT_INVALID));
@@ -488,13 +488,13 @@ fn a_command_moves_no_more_blocks_than_was_announced() {
 
 #[test]
 fn who_only_asks_where_to_go_does_not_stay() {
-    for kato_ms in [1, 119_000, 121_000, u32::MAX] {
+    for kato_ms in [1, 59_000, 61_000, u32::MAX] {
         let mut config = config(TCP);
         config.kind = ControllerKind::Discovery;
         config.kato_ms = kato_ms;
         let fixture = Fixture::disabled(config);
         let whole = u64::from(kato_ms).next_multiple_of(1000);
         let deadline = fixture.controller.keep_alive_deadline_ms();
-        assert_eq!(deadline, Some(whole.min(120_000)));
+        assert_eq!(deadline, Some((2 * whole).min(120_000)));
     }
 }

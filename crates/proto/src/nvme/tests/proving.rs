@@ -50,7 +50,7 @@ fn who_fails_to_prove_itself_again_learns_why() {
     let mut prover = Prover::new(HOST, SUBSYSTEM, &other, None, 8);
     send(&mut fixture, hour, &prover.negotiate());
     let deadline = fixture.controller.keep_alive_deadline_ms();
-    assert_eq!(deadline, Some(hour + 300 + 5000), "it has proved itself");
+    assert_eq!(deadline, Some(hour + 300 + 10_000), "it has proved itself");
     let challenge = receive(&mut fixture, hour, 4096).unwrap();
     let reply = prover.challenged(&challenge, |bytes| bytes.fill(1));
     send(&mut fixture, hour, &reply.unwrap());
@@ -100,7 +100,7 @@ fn who_has_to_prove_itself_can_do_nothing_before() {
     };
     prove(&mut fixture, 0);
     fixture.enable(Configuration::ENABLE.0);
-    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(5000));
+    assert_eq!(fixture.controller.keep_alive_deadline_ms(), Some(10_000));
     // Each queue for itself.
     assert_eq!(fixture.controller.connect_io(&connect(1)), Ok(()));
     let entry = fixture.command(kv::FLUSH, KV);
