@@ -171,13 +171,14 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Reads every value from the device and compares it with its checksums; `progress` is called now and then. What does not
-    /// match is in [`findings`](Engine::findings).
+    /// match is in [`findings`](Engine::findings). Behind a place in the index that cannot be read it goes on with the next namespace.
     pub async fn scrub(&self, progress: impl FnMut(ScrubProgress) + Send) -> Result<ScrubProgress> {
         scrub::scrub(&self.core, progress).await
     }
 
     /// Blocks and rows that did not match, found by readers or by a scrub since the store was opened; at most 1000 are remembered. What the
-    /// next scrub does not find again is not among them any more: it was replaced, deleted, or read after all.
+    /// next scrub does not find again is not among them any more: it was replaced, deleted, or read after all. Where something keeps that from
+    /// looking at everything, all of them stay.
     pub fn findings(&self) -> Vec<Finding> {
         self.core.findings.list()
     }

@@ -1,6 +1,7 @@
 //! What was found damaged, as far as it is remembered: until a scrub finds it whole, replaced or gone.
 
 use bytes::Bytes;
+use forebay_store::VersionId;
 use parking_lot::Mutex;
 
 /// Findings remembered.
@@ -24,6 +25,11 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Nothing tells whose it is.
+    pub(crate) fn of_nobody(what: String) -> Finding {
+        Finding::of_row("", Bytes::new(), VersionId::NULL.0, what)
+    }
+
     pub(crate) fn of_row(namespace: &str, key: Bytes, version: u64, what: String) -> Finding {
         Finding {
             namespace: namespace.to_owned(),
@@ -103,7 +109,10 @@ impl Noted {
             .iter_mut()
             .find(|(known, _)| *known == finding)
         {
-            *known = until;
+            // A scrub that finds it too does not look for what is noted for good.
+            if *known != Until::Closed {
+                *known = until;
+            }
             return;
         }
         if self.findings.len() >= FINDINGS_MAX {
@@ -138,8 +147,11 @@ mod tests {
         findings.note(finding(3));
         findings.end_scrub(scrub);
         assert_eq!(findings.list(), [0, 2, 3].map(finding));
+        findings.note(finding(0));
         findings.end_scrub(second);
         assert_eq!(findings.list(), [0, 3].map(finding));
+        findings.end_scrub(findings.begin_scrub());
+        assert_eq!(findings.list(), [finding(0)]);
     }
 
     #[test]

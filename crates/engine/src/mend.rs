@@ -7,7 +7,7 @@ mod map;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use forebay_store::{StoreError, VersionId};
+use forebay_store::StoreError;
 
 use crate::Result;
 use crate::findings::Finding;
@@ -57,5 +57,5 @@ fn whole<'a>(tables: &'a Tables, journal: &'a Memtable) -> View<'a> {
 
 fn finding(damage: &str, what: &str) -> Finding {
     let what = format!("{damage}: {what}");
-    Finding::of_row("", Bytes::new(), VersionId::NULL.0, what)
+    Finding::of_nobody(what)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_io::{Clock, Disk, File, OpenOptions};
 use forebay_mem::Pool;
-use forebay_store::{ErrorKind, StoreError, VersionId};
+use forebay_store::{ErrorKind, StoreError};
 
 use crate::Config;
 use crate::Result;
@@ -178,7 +178,7 @@ pub(crate) fn open<D: Disk>(
             "{}: what is damaged is refused when it is read",
             error.message()
         );
-        core.note_for_good(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
+        core.note_for_good(Finding::of_nobody(what));
     }
     for finding in mended.into_iter().chain(superblock.mend(&core.data)) {
         core.note_for_good(finding);

@@ -118,7 +118,7 @@ fn note_row<D: Disk>(core: &Core<D>, table: Table, row_key: &[u8], error: &Store
     let what = error.message().to_owned();
     let finding = match label_of(core, table, row_key) {
         Ok(Some(label)) => label.finding(what),
-        _ => Finding::of_row("", Bytes::new(), VersionId::NULL.0, what),
+        _ => Finding::of_nobody(what),
     };
     core.note(finding);
 }

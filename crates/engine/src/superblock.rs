@@ -3,9 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use bytes::Bytes;
 use forebay_io::File;
-use forebay_store::VersionId;
 
 use crate::OpenError;
 use crate::codec::{Malformed, Reader, crc32c};
@@ -198,7 +196,7 @@ impl Superblock {
         };
         let what =
             format!("the copy of the superblock at byte {at} of file data {damage}, and {outcome}");
-        Some(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what))
+        Some(Finding::of_nobody(what))
     }
 }
 

@@ -200,7 +200,7 @@ impl<D: Disk> Decider<D> {
         });
         self.core.note_for_good(match named {
             Some((namespace, key, version)) => Finding::of_row(&namespace.name, key, version, what),
-            None => Finding::of_row("", Bytes::new(), VersionId::NULL.0, what),
+            None => Finding::of_nobody(what),
         });
     }
 }
