@@ -286,28 +286,13 @@ impl<D: Disk> Decider<D> {
         Draft::new(self.core.geometry.freeing_bytes_max())
     }
 
-    /// Refuses a change that does not fit the journal, or of which the index could not be told.
+    /// Refuses a change that does not fit the journal.
     fn check(&self, draft: &Draft) -> Result<()> {
         if draft.record.encoded_len() as u64 > self.core.geometry.record_bytes_max() {
             return Err(StoreError::new(
                 ErrorKind::TooLarge,
                 "the change does not fit the journal",
             ));
-        }
-        let rows = draft.record.rows.iter();
-        let unseen = rows.filter(|(table, _, row)| match table {
-            Table::Expiry => true,
-            // Where new ones go all groups write.
-            Table::Inline => row.is_none(),
-            // These were looked up.
-            _ => false,
-        });
-        for (table, key, _) in unseen {
-            if let Err(error) = self.view().get(*table, key)
-                && error.kind() == ErrorKind::Io
-            {
-                return Err(error);
-            }
         }
         Ok(())
     }

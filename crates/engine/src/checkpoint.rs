@@ -182,13 +182,17 @@ fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
     core.look_at_room();
     core.open_index()?;
     let show = |snapshot| core.tables.refresh(snapshot);
-    core.index.checkpoint(&frozen, position, show, || {
-        // Pages that a snapshot has do not come free.
-        show(core.index.snapshot()?);
-        Ok(step_bytes(core.index_room()))
-    })?;
+    let waiting = core.tables.unplaced();
+    let unplaced = core
+        .index
+        .checkpoint(&frozen, &waiting, position, show, || {
+            // Pages that a snapshot has do not come free.
+            show(core.index.snapshot()?);
+            Ok(step_bytes(core.index_room()))
+        })?;
     let snapshot = core.index.snapshot()?;
-    core.tables.thaw(snapshot);
+    core.note_unplaced(unplaced.len());
+    core.tables.thaw(snapshot, unplaced);
     core.count_removed(frozen.removals());
     core.look_at_room();
     core.counters.checkpoints.fetch_add(1, Relaxed);

@@ -34,6 +34,9 @@ const QUEUE_MAX: usize = 1 << 16;
 /// Names remembered of bytes that were let go: further ones are left to those who compare.
 const FORGOTTEN_MAX: usize = 1 << 16;
 
+/// While so many rows have no place in the index, it takes no more but removals: they are in memory.
+const UNPLACED_MAX: usize = 1 << 14;
+
 /// Holds the directory, and the data file in it, until its last clone is dropped.
 pub(crate) type Lock = Arc<Box<dyn Send + Sync>>;
 
@@ -60,6 +63,8 @@ pub(crate) struct Core<D: Disk> {
     lock: Weak<Box<dyn Send + Sync>>,
     read_only: AtomicBool,
     index_cramped: AtomicBool,
+    /// Too many rows wait until their places in it can be read.
+    index_unreadable: AtomicBool,
     /// The room in which the last checkpoint that was held up found none.
     too_little: AtomicU64,
     /// Since all of the index was last looked at.
@@ -166,6 +171,7 @@ impl<D: Disk> Core<D> {
             lock: Weak::new(),
             read_only: AtomicBool::new(false),
             index_cramped: AtomicBool::new(false),
+            index_unreadable: AtomicBool::new(false),
             too_little: AtomicU64::new(0),
             // What was removed before the store was opened nobody counted.
             removed_rows: AtomicU64::new(u64::MAX),
@@ -362,8 +368,19 @@ impl<D: Disk> Core<D> {
         self.index_room().saturating_sub(self.index_room_low()) / 2 < journal_bytes
     }
 
-    /// Refuses what makes the index larger when there is no room for that.
+    /// So many rows wait until their places in the index can be read.
+    pub fn note_unplaced(&self, rows: usize) {
+        self.index_unreadable.store(rows >= UNPLACED_MAX, Relaxed);
+    }
+
+    /// Refuses what makes the index larger when there is no room for that, or too much that could not be put there.
     pub fn check_index_room(&self) -> Result<()> {
+        if self.index_unreadable.load(Relaxed) {
+            return Err(StoreError::new(
+                ErrorKind::Io,
+                "the index cannot be read where it is to be written",
+            ));
+        }
         if self.index_cramped.load(Relaxed) && !self.has_room_again() {
             return Err(StoreError::new(
                 ErrorKind::NoSpace,

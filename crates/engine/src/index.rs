@@ -4,11 +4,12 @@ mod backend;
 mod map;
 mod salvage;
 mod snapshot;
+mod unplaced;
 mod walk;
+mod write;
 
 use std::error::Error;
 use std::io;
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -17,19 +18,17 @@ use forebay_io::File;
 use forebay_store::{ErrorKind, Result, StoreError};
 use parking_lot::RwLock;
 use redb::{
-    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    TableHandle, WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableDatabase, TableDefinition, TableHandle,
+    WriteTransaction,
 };
 
 use crate::codec::crc32c;
 use crate::group::Position;
 use crate::keys::Table;
-use crate::tables::Memtable;
 
 pub(crate) use backend::is_damage;
 use backend::{Backend, Health, Unread, guarded, looking};
 pub(crate) use map::{SPACE, decode_chunk};
-use map::{by_chunk, write_space};
 pub(crate) use snapshot::Snapshot;
 pub(crate) use walk::Row;
 
@@ -39,18 +38,6 @@ const STATE: RawTable = TableDefinition::new("state");
 const STATE_JOURNAL: &[u8] = b"journal";
 const STATE_STORE: &[u8] = b"store";
 const STATE_AHEAD: &[u8] = b"ahead";
-
-/// A row that is put or removed takes at most this and twice its length: its page anew, and its share of the pages above.
-const ROW_BYTES: u64 = 8 << 10;
-
-/// How a row is removed.
-#[derive(Clone, Copy)]
-enum Removal {
-    /// The library joins a page that has few rows left with one beside it, for which it reads that one.
-    TakeOut,
-    /// Something takes its place that says so: no page but its own is read.
-    Tombstone,
-}
 
 pub(crate) fn definition(table: Table) -> RawTable {
     TableDefinition::new(table.name())
@@ -169,18 +156,20 @@ impl Index {
     /// Whether all tables are there: one that is not would be made when it is written to.
     pub fn check_tables(&self) -> Result<()> {
         looking(|| {
-            let transaction = self.begin_read()?;
-            let there = transaction.list_tables().map_err(failed)?;
-            let there: Vec<String> = there.map(|table| table.name().to_owned()).collect();
-            let mut tables = Table::ALL
-                .map(Table::name)
-                .into_iter()
-                .chain([SPACE.name()]);
-            match tables.find(|table| !there.iter().any(|found| found == table)) {
-                Some(lost) => Err(corrupt(&format!("table {lost}"))),
-                None => Ok(()),
+            let tables = Table::ALL.map(Table::name).into_iter();
+            for table in tables.chain([SPACE.name()]) {
+                if !self.has_table(table)? {
+                    return Err(corrupt(&format!("table {table}")));
+                }
             }
+            Ok(())
         })
+    }
+
+    fn has_table(&self, name: &str) -> Result<bool> {
+        let transaction = self.begin_read()?;
+        let mut there = transaction.list_tables().map_err(failed)?;
+        Ok(there.any(|table| table.name() == name))
     }
 
     /// Where the journal goes on from this index.
@@ -223,61 +212,6 @@ impl Index {
     pub fn snapshot(&self) -> Result<Snapshot> {
         let database = self.database.read();
         tables_of(database.as_ref().ok_or_else(closed)?)
-    }
-
-    /// Writes a memtable, durably, and with it the position from which the journal is still needed. Before each transaction `room`
-    /// tells how many bytes of new pages it may take, about: all of it is one where there is room. Of several, each can have the pages
-    /// that the one before it let go; and what the journal holds up to `position` can be replayed over any of them. Where it has to be opened
-    /// again for that, it shows the tables to whoever reads from it, as [`reopen`](Self::reopen) does.
-    pub fn checkpoint(
-        &self,
-        memtable: &Memtable,
-        position: Position,
-        show: impl FnOnce(Snapshot),
-        mut room: impl FnMut() -> Result<u64>,
-    ) -> Result<()> {
-        let mut write = |removal| guarded(|| self.write(memtable, position, removal, &mut room));
-        let written = write(Removal::TakeOut);
-        match &written {
-            Err(error) if error.kind() == ErrorKind::Io && self.is_refused_a_read() => {
-                let error: &dyn Error = error;
-                tracing::error!(error, "the index is written without joining pages of it");
-                self.reopen(false, show)?;
-                write(Removal::Tombstone)
-            }
-            _ => written,
-        }
-    }
-
-    fn write(
-        &self,
-        memtable: &Memtable,
-        position: Position,
-        removal: Removal,
-        mut room: impl FnMut() -> Result<u64>,
-    ) -> Result<()> {
-        let rows = |table| (table, memtable.rows(table).iter().peekable());
-        let mut tables = Table::ALL.map(rows);
-        let chunks = by_chunk(&memtable.space);
-        let mut chunks = chunks.iter().peekable();
-        loop {
-            let mut left = room()?.max(ROW_BYTES);
-            let transaction = self.begin()?;
-            for (table, rows) in &mut tables {
-                put_rows(&transaction, definition(*table), rows, removal, &mut left)?;
-            }
-            write_space(&transaction, &mut chunks, &mut left)?;
-            let more =
-                chunks.peek().is_some() || tables.iter_mut().any(|(_, rows)| rows.peek().is_some());
-            if more {
-                put_state(&transaction, STATE_AHEAD, &position.encode())?;
-                transaction.commit().map_err(failed)?;
-                continue;
-            }
-            put_state(&transaction, STATE_JOURNAL, &position.encode())?;
-            remove_state(&transaction, STATE_AHEAD)?;
-            return transaction.commit().map_err(failed);
-        }
     }
 
     /// What the file has from the file system and no page of the index takes, in bytes. All of the index is read: for when little room
@@ -352,44 +286,6 @@ fn put_state(transaction: &WriteTransaction, key: &[u8], value: &[u8]) -> Result
 fn remove_state(transaction: &WriteTransaction, key: &[u8]) -> Result<()> {
     let mut table = transaction.open_table(STATE).map_err(failed)?;
     table.remove(key).map_err(failed)?;
-    Ok(())
-}
-
-/// Puts and removes rows while there is room left.
-fn put_rows<'a>(
-    transaction: &WriteTransaction,
-    table: RawTable,
-    rows: &mut Peekable<impl Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>>,
-    removal: Removal,
-    left: &mut u64,
-) -> Result<()> {
-    if rows.peek().is_none() {
-        return Ok(());
-    }
-    let mut open = transaction.open_table(table).map_err(failed)?;
-    let mut checked = Vec::new();
-    while *left > 0
-        && let Some((key, value)) = rows.next()
-    {
-        let value = value.as_deref();
-        match (value, removal) {
-            (Some(value), _) => {
-                seal(key, value, &mut checked);
-                open.insert(&key[..], &checked[..]).map_err(failed)?;
-            }
-            (None, Removal::TakeOut) => {
-                open.remove(&key[..]).map_err(failed)?;
-            }
-            (None, Removal::Tombstone) => {
-                if open.get(&key[..]).map_err(failed)?.is_some() {
-                    let tombstone = tombstone(key);
-                    open.insert(&key[..], &tombstone[..]).map_err(failed)?;
-                }
-            }
-        }
-        let bytes = key.len() + value.map_or(0, <[u8]>::len);
-        *left = left.saturating_sub(ROW_BYTES + 2 * bytes as u64);
-    }
     Ok(())
 }
 

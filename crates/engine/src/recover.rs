@@ -150,13 +150,15 @@ pub(crate) fn open<D: Disk>(
         position,
         groups,
         mended,
+        unplaced,
     } = replay(&disk, &data, &geometry, &space, &index, &config)?;
     claim_space(&index, &space, &config)?;
     let reading = "reading the data file";
     if data.held_bytes().map_err(failed(reading))? < data.len().map_err(failed(reading))? {
         space.doubt();
     }
-    let tables = Tables::new(index.snapshot()?, config.recent_bytes);
+    let unplaced_rows = unplaced.len();
+    let tables = Tables::new(index.snapshot()?, unplaced, config.recent_bytes);
     let (registry, ledger) =
         namespaces(&tables).map_err(|error| unless_accepted(&config, error))?;
     let mut core = Core::new(Parts {
@@ -173,6 +175,7 @@ pub(crate) fn open<D: Disk>(
         ledger: Arc::new(ledger),
     });
     core.hold(&lock);
+    core.note_unplaced(unplaced_rows);
     if let Some(error) = index_damage {
         let what = format!(
             "{}: what is damaged is refused when it is read",
@@ -296,6 +299,8 @@ struct Replayed {
     groups: u64,
     /// What was done about small tables that are damaged.
     mended: Vec<Finding>,
+    /// What has no place in the index.
+    unplaced: Memtable,
 }
 
 /// Brings what the journal holds into the index.
@@ -323,7 +328,10 @@ fn replay<D: Disk>(
         });
     }
     let count = groups.len() as u64;
-    let mut memtable = Memtable::default();
+    let (waiting, lost) = index
+        .unplaced(config.accept_damaged_index)
+        .map_err(|error| unless_accepted(config, error))?;
+    let mut memtable = waiting.clone();
     for group in groups {
         for record in group.records {
             record.apply(&mut memtable);
@@ -331,16 +339,21 @@ fn replay<D: Disk>(
     }
     data.sync_data().map_err(failed("syncing the data file"))?;
     // What the journal says is said on top.
-    let mended = match config.accept_damaged_index {
+    let mut mended = match config.accept_damaged_index {
         true => mend(index, &memtable, space.granules())?,
         false => Vec::new(),
     };
-    let checkpoint = index.checkpoint(&memtable, next, drop, || {
+    mended.extend(lost.map(|error| {
+        let what = format!("{}: some of the last changes are lost", error.message());
+        Finding::of_nobody(what)
+    }));
+    let checkpoint = index.checkpoint(&memtable, &waiting, next, drop, || {
         let free = disk.free_bytes().unwrap_or(u64::MAX);
         Ok(step_bytes(free))
     });
-    checkpoint.map_err(|error| unless_accepted(config, error))?;
+    let unplaced = checkpoint.map_err(|error| unless_accepted(config, error))?;
     Ok(Replayed {
+        unplaced,
         position: next,
         groups: count,
         mended,

@@ -1,7 +1,8 @@
 //! The tables as readers see them: memtables over the index.
 //!
 //! Rows committed since the last checkpoint are in the active memtable; while a checkpoint runs, those it writes are in the frozen
-//! one; all others are in a snapshot of the index. The three are replaced together, so that one look sees one moment.
+//! one; all others are in a snapshot of the index, but for those whose places there cannot be read. All of them are replaced together, so
+//! that one look sees one moment.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -34,7 +35,7 @@ pub(crate) enum SpaceChange {
 }
 
 /// Committed rows that are not in the index yet; `None` is a removal.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Memtable {
     rows: [Rows; Table::ALL.len()],
     /// In the order of commits.
@@ -64,6 +65,18 @@ impl Memtable {
         self.rows.iter().map(removals).sum()
     }
 
+    /// Both, the rows of `newer` over its own.
+    pub fn below(&self, newer: &Memtable) -> Memtable {
+        let mut both = self.clone();
+        both.absorb(newer.clone());
+        both
+    }
+
+    /// How many rows it holds.
+    pub fn len(&self) -> usize {
+        self.rows.iter().map(BTreeMap::len).sum()
+    }
+
     /// Takes the rows of `newer` over its own.
     pub fn absorb(&mut self, newer: Memtable) {
         for (rows, newer) in self.rows.iter_mut().zip(newer.rows) {
@@ -80,6 +93,8 @@ impl Memtable {
 struct Layers {
     active: Memtable,
     frozen: Option<Arc<Memtable>>,
+    /// Rows whose places in the index could not be read.
+    unplaced: Arc<Memtable>,
     snapshot: Arc<Snapshot>,
     /// How many snapshots there were.
     generation: u64,
@@ -91,10 +106,14 @@ impl Layers {
         std::mem::replace(&mut self.snapshot, snapshot)
     }
 
-    /// The row of `key`, or its removal, if it changed since the last checkpoint.
+    /// The row of `key`, or its removal, if it is not in the snapshot: it changed since the last checkpoint, or has no place there.
     fn fresh(&self, table: Table, key: &[u8]) -> Option<&Option<Bytes>> {
         let frozen = || self.frozen.as_ref()?.get(table, key);
-        self.active.get(table, key).or_else(frozen)
+        let unplaced = || self.unplaced.get(table, key);
+        self.active
+            .get(table, key)
+            .or_else(frozen)
+            .or_else(unplaced)
     }
 }
 
@@ -120,8 +139,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Over this state of the index; at most `recent_bytes` of rows looked up lately are kept.
-    pub fn new(snapshot: Snapshot, recent_bytes: u64) -> Tables {
+    /// Over this state of the index, in which some rows are `unplaced`; at most `recent_bytes` of rows looked up lately are kept.
+    pub fn new(snapshot: Snapshot, unplaced: Memtable, recent_bytes: u64) -> Tables {
         Tables {
             recent: RecentRows::new(recent_bytes),
             waiting: Mutex::default(),
@@ -130,6 +149,7 @@ impl Tables {
             layers: RwLock::new(Layers {
                 active: Memtable::default(),
                 frozen: None,
+                unplaced: Arc::new(unplaced),
                 snapshot: Arc::new(snapshot),
                 generation: 0,
             }),
@@ -170,15 +190,6 @@ impl Tables {
             }
         }
         Ok(row)
-    }
-
-    /// The same with rows of `over` above, for who changes rows: a page of the index that cannot be read cannot be changed either, and
-    /// what memory knows of it must not hide that.
-    pub fn get_over(&self, over: &Memtable, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        match over.get(table, key) {
-            Some(row) => Ok(row.clone()),
-            None => self.get_stored(table, key),
-        }
     }
 
     /// At most `limit` rows from `from` (included) to `until` (excluded), in order of key.
@@ -223,7 +234,12 @@ impl Tables {
         }
         let layers = self.layers.read();
         let (fresh, cut) = {
-            let sources = [over, Some(&layers.active), layers.frozen.as_deref()];
+            let sources = [
+                over,
+                Some(&layers.active),
+                layers.frozen.as_deref(),
+                Some(&layers.unplaced),
+            ];
             let mut fresh = Merge::new(sources.into_iter().flatten(), table, from, until);
             let mut rows = Vec::new();
             let mut cut = None;
@@ -366,15 +382,21 @@ impl Tables {
         drop(old);
     }
 
-    /// The frozen rows are in the index, of which this is a snapshot.
-    pub fn thaw(&self, snapshot: Snapshot) {
+    /// The rows that are not in the index for want of a place.
+    pub fn unplaced(&self) -> Arc<Memtable> {
+        self.layers.read().unplaced.clone()
+    }
+
+    /// The frozen rows are in the index, of which this is a snapshot, but for those that are `unplaced`.
+    pub fn thaw(&self, snapshot: Snapshot, unplaced: Memtable) {
         let mut layers = self.layers.write();
         let frozen = layers.frozen.take();
+        let unplaced = std::mem::replace(&mut layers.unplaced, Arc::new(unplaced));
         let old = layers.replace(Arc::new(snapshot));
         drop(layers);
         self.tell();
         // Freeing a large map takes its time: not under the lock.
-        drop((frozen, old));
+        drop((frozen, unplaced, old));
     }
 
     /// Replaces the snapshot by one that `work` gives, while which there is none.
@@ -456,7 +478,7 @@ mod tests {
         let file = SimDisk::new(1).open("index", options).unwrap();
         let index = Index::open(file, 0, false).unwrap();
         index.create([1; 16], Position::FIRST).unwrap();
-        let tables = Tables::new(index.snapshot().unwrap(), 0);
+        let tables = Tables::new(index.snapshot().unwrap(), Memtable::default(), 0);
         for _ in 0..2 {
             let seen = tables.generation();
             assert!(tables.may_be_replaced(seen));

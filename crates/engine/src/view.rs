@@ -82,8 +82,8 @@ const UNKNOWN_VERSION: VersionId = VersionId(u64::MAX);
 
 impl View<'_> {
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        match self.over {
-            Some(over) => self.tables.get_over(over, table, key),
+        match self.over.and_then(|over| over.get(table, key)) {
+            Some(row) => Ok(row.clone()),
             None if self.stored => self.tables.get_stored(table, key),
             None => self.tables.get(table, key),
         }

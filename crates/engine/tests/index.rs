@@ -10,19 +10,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_engine::{Config, Engine};
-use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
+use forebay_io::{Disk, File, OpenOptions};
 use forebay_mem::Pool;
 use forebay_store::{
     Address, DeleteOptions, ErrorKind, ListOptions, NamespaceConfig, Result, Space, Store,
     Versioning,
 };
-use support::{bytes, config, get, put, spoil_in_index, tenant};
+use support::{bytes, config, content, get, put, spoil_in_index, tenant};
 use tokio::runtime::Builder;
 
 const KEYS: u64 = 300;
 /// Values that are kept when others take their place, in a namespace of their own.
 const KEPT: u64 = 5;
+
+const SECTOR: usize = 512;
 
 /// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
 fn uncached() -> Config {
@@ -183,11 +185,52 @@ async fn delete(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
     deleted.map(drop)
 }
 
-/// Deletes or replaces all values where a sector that holds the bytes of one cannot be read: those of it are kept, and refused, and
-/// nothing else is any different, also not for the store that opens next.
+/// Sectors of the index that cannot be read, and what is there.
+struct Spoiled {
+    disk: SimDisk,
+    index: Vec<u8>,
+    needle: Vec<u8>,
+}
+
+impl Spoiled {
+    fn new(disk: &SimDisk, needle: Vec<u8>) -> Spoiled {
+        let index = content(disk, "index");
+        spoil_in_index(disk, &needle);
+        Spoiled {
+            disk: disk.clone(),
+            index,
+            needle,
+        }
+    }
+
+    /// They can be read again.
+    fn heal(&self) {
+        let options = OpenOptions {
+            create: false,
+            read_only: false,
+            direct: false,
+        };
+        let file = self.disk.open("index", options).unwrap();
+        let windows = self.index.windows(self.needle.len()).enumerate();
+        for (at, _) in windows.filter(|(_, window)| *window == self.needle) {
+            let sector = at / SECTOR * SECTOR;
+            let bytes = &self.index[sector..sector + SECTOR];
+            // Others may have been written meanwhile.
+            let read = file.read_exact_at(sector as u64, &mut [0; SECTOR]);
+            if read.is_err() {
+                file.write_all_at(sector as u64, bytes).unwrap();
+            }
+        }
+        file.sync_data().unwrap();
+    }
+}
+
+/// Deletes or replaces all values where a sector that holds the bytes of one cannot be read: that needs it no more than the others, also
+/// not in the store that opens next; and when it can be read again nothing of it is back.
 async fn changed_around_a_sector(
     config: Config,
     change: impl AsyncFn(&Engine<SimDisk>, u64) -> Result<()>,
+    is_changed: impl Fn(Result<Vec<u8>>) -> bool,
 ) {
     let disk = SimDisk::new(7);
     filled(&disk).await.close();
@@ -195,59 +238,111 @@ async fn changed_around_a_sector(
     for number in 0..KEYS {
         look(&engine, number).await.unwrap();
     }
-    let lost = 100;
-    spoil_in_index(&disk, &value(lost));
-    let mut refused = Vec::new();
+    let middle = 100;
+    let spoiled = Spoiled::new(&disk, value(middle));
     // From the middle outwards: whatever pages the index joins, one that cannot be read is beside them.
     let mut numbers: Vec<_> = (0..KEYS).collect();
-    numbers.sort_by_key(|number| number.abs_diff(lost));
+    numbers.sort_by_key(|number| number.abs_diff(middle));
     for number in numbers {
-        if let Err(error) = change(&engine, number).await {
-            assert_eq!(error.kind(), ErrorKind::Io, "{number}: {error:?}");
-            refused.push(number);
-        }
+        change(&engine, number).await.unwrap();
     }
-    assert!(refused.contains(&lost));
-    assert!(refused.len() < 60, "{refused:?}");
     engine.checkpoint().await.unwrap();
     assert!(!engine.metrics().read_only);
+    let all_are_changed = async |engine: &Engine<SimDisk>| {
+        for number in 0..KEYS {
+            let found = get(engine, Address::object("n", &key(number))).await;
+            assert!(is_changed(found), "{number}");
+        }
+    };
+    all_are_changed(&engine).await;
     let lost = disk.crash(1);
     engine.close();
     drop(engine);
     for disk in [lost, disk] {
-        let engine = open_with(&disk, config.clone());
-        for number in 0..KEYS {
-            let found = get(&engine, Address::object("n", &key(number))).await;
-            match refused.contains(&number) {
-                true => assert_eq!(found.unwrap_err().kind(), ErrorKind::Io, "{number}"),
-                false => assert!(
-                    found.map_or(true, |found| found != value(number)),
-                    "{number}"
-                ),
+        for is_healed in [false, true, true] {
+            if is_healed {
+                let spoiled = Spoiled {
+                    disk: disk.clone(),
+                    index: spoiled.index.clone(),
+                    needle: spoiled.needle.clone(),
+                };
+                spoiled.heal();
             }
+            let engine = open_with(&disk, config.clone());
+            all_are_changed(&engine).await;
+            store_one(&engine, KEYS).await.unwrap();
+            engine.checkpoint().await.unwrap();
+            all_are_changed(&engine).await;
+            engine.close();
         }
-        engine.checkpoint().await.unwrap();
+    }
+}
+
+fn recent() -> Config {
+    Config {
+        recent_bytes: config().recent_bytes,
+        ..uncached()
     }
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_read_is_neither_deleted_nor_replaced() {
+async fn a_value_that_cannot_be_read_is_deleted_and_replaced() {
     let replace = async |engine: &Engine<SimDisk>, number| {
         let key = key(number);
         let stored = put(engine, Address::object("n", &key), b"another").await;
         stored.map(drop)
     };
-    let recent = Config {
-        recent_bytes: config().recent_bytes,
-        ..uncached()
-    };
-    for config in [uncached(), recent] {
-        changed_around_a_sector(config.clone(), async |engine, number| {
-            delete(engine, number).await
-        })
-        .await;
-        changed_around_a_sector(config, replace).await;
+    for config in [uncached(), recent()] {
+        let is_gone =
+            |found: Result<Vec<u8>>| found.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        changed_around_a_sector(config.clone(), delete, is_gone).await;
+        let is_another = |found: Result<Vec<u8>>| found.is_ok_and(|found| found == b"another");
+        changed_around_a_sector(config, replace, is_another).await;
     }
+}
+
+/// Where the next rows go.
+#[tokio::test]
+async fn values_are_taken_where_the_index_cannot_be_read() {
+    let disk = SimDisk::new(9);
+    filled(&disk).await.close();
+    let mut there = KEYS;
+    for round in 0..3 {
+        let engine = open(&disk);
+        if round == 0 {
+            spoil_in_index(&disk, &value(KEYS - 1));
+        }
+        store(&engine, there..there + 40).await;
+        there += 40;
+        engine.checkpoint().await.unwrap();
+        assert!(!engine.metrics().read_only);
+        let lost = disk.crash(round);
+        engine.close();
+        drop(engine);
+        for disk in [&lost, &disk] {
+            let engine = open(disk);
+            for number in (0..KEYS - 100).chain(KEYS..there) {
+                look(&engine, number).await.unwrap();
+            }
+        }
+    }
+}
+
+/// What memory tells needs no look into the index.
+#[tokio::test]
+async fn a_value_that_was_read_lately_is_replaced_without_a_read() {
+    let disk = SimDisk::new(10);
+    filled(&disk).await.close();
+    let engine = open_with(&disk, recent());
+    for number in 0..20 {
+        look(&engine, number).await.unwrap();
+    }
+    let before = disk.operations().reads;
+    store(&engine, 0..10).await;
+    for number in 10..20 {
+        delete(&engine, number).await.unwrap();
+    }
+    assert_eq!(disk.operations().reads, before);
 }
 
 /// The index is opened again for it, and nobody who reads notices.
@@ -264,8 +359,7 @@ fn what_can_be_read_is_read_while_pages_beside_others_are_written() {
         let mut numbers: Vec<_> = (sound.end..KEYS).collect();
         numbers.sort_by_key(|number| number.abs_diff(lost));
         for number in numbers {
-            // Some are refused.
-            drop(delete(&engine, number).await);
+            delete(&engine, number).await.unwrap();
         }
         engine
     });

@@ -10,7 +10,8 @@ use crate::space::{Chunk, by_chunks};
 use crate::tables::SpaceChange;
 
 use super::backend::looking;
-use super::{Index, ROW_BYTES, RawTable, corrupt, failed, seal, whole};
+use super::write::ROW_BYTES;
+use super::{Index, RawTable, corrupt, failed, seal, whole};
 
 pub(crate) const SPACE: RawTable = TableDefinition::new("space");
 

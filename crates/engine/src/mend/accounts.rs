@@ -27,7 +27,7 @@ pub(super) fn mend_usage(index: &Index, journal: &Memtable) -> Result<Option<Fin
     let Some(damage) = table.damage() else {
         return Ok(None);
     };
-    let tables = Tables::new(index.snapshot()?, 0);
+    let tables = Tables::new(index.snapshot()?, Memtable::default(), 0);
     let Count { used, is_whole, .. } = count(whole(&tables, journal), &named(index, journal)?)?;
     drop(tables);
     for (id, used) in used {
@@ -128,7 +128,7 @@ fn usage(index: &Index) -> Result<Salvage> {
 
 /// The greatest number of a namespace that is known of.
 fn greatest(index: &Index, journal: &Memtable, found: &Salvage) -> Result<u32> {
-    let tables = Tables::new(index.snapshot()?, 0);
+    let tables = Tables::new(index.snapshot()?, Memtable::default(), 0);
     let Count { used, unseen, .. } = count(whole(&tables, journal), &[])?;
     // A number that is given again would show what another namespace held.
     if let Some(error) = unseen {

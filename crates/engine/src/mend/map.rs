@@ -49,7 +49,7 @@ fn take_referenced(
     journal: &Memtable,
     chunks: &mut BTreeMap<u64, Chunk>,
 ) -> Result<()> {
-    let tables = Tables::new(index.snapshot()?, 0);
+    let tables = Tables::new(index.snapshot()?, Memtable::default(), 0);
     each_run(whole(&tables, journal), |run| {
         for (number, at, count) in by_chunks(run) {
             if let Some(chunk) = chunks.get_mut(&number) {

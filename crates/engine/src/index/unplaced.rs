@@ -1,0 +1,114 @@
+//! Rows whose place in the index cannot be read: they wait in a table of their own, and in memory above the others, until it can.
+
+use bytes::Bytes;
+use forebay_store::{ErrorKind, Result, StoreError};
+use redb::{TableDefinition, TableHandle, WriteTransaction};
+
+use crate::keys::Table;
+use crate::mend::Salvage;
+use crate::tables::Memtable;
+
+use super::backend::{is_damage, looking};
+use super::{Index, RawTable, definition, failed, seal};
+
+const UNPLACED: RawTable = TableDefinition::new("unplaced");
+
+impl Index {
+    /// The rows that wait for their places. Those that are damaged are given up if that is `accepted`; the error is what is wrong with them.
+    pub fn unplaced(&self, accepted: bool) -> Result<(Memtable, Option<StoreError>)> {
+        let mut rows = Memtable::default();
+        if !looking(|| self.has_table(UNPLACED.name()))? {
+            return Ok((rows, None));
+        }
+        let found = self.salvage(UNPLACED, |key, row| decode(key, row).is_some())?;
+        for (table, key, row) in found.rows.iter().filter_map(|(key, row)| decode(key, row)) {
+            rows.set(table, key, row);
+        }
+        let is_damaged = found.broken.is_some() || !found.damaged.is_empty();
+        if is_damaged && accepted {
+            self.replace(UNPLACED, &found)?;
+        }
+        let Salvage {
+            broken, damaged, ..
+        } = found;
+        let damage = broken.or(damaged.into_iter().next().map(|(_, error)| error));
+        match damage {
+            Some(error) if !accepted => Err(error),
+            damage => Ok((rows, damage)),
+        }
+    }
+
+    /// Adds the rows of a memtable with keys of `which` whose places in a table cannot be read.
+    pub(super) fn find_unplaced(
+        &self,
+        table: Table,
+        which: &Memtable,
+        memtable: &Memtable,
+        unplaced: &mut Memtable,
+    ) -> Result<()> {
+        if which.rows(table).is_empty() {
+            return Ok(());
+        }
+        let transaction = self.begin_read()?;
+        let open = looking(|| transaction.open_table(definition(table)).map_err(failed));
+        let open = unless_unread(open)?;
+        for key in which.rows(table).keys() {
+            let place = match &open {
+                Some(open) => {
+                    let found = looking(|| open.get(&key[..]).map(drop).map_err(failed));
+                    unless_unread(found)?
+                }
+                None => None,
+            };
+            if place.is_none()
+                && let Some(row) = memtable.get(table, key)
+            {
+                unplaced.set(table, key.clone(), row.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `None` where the medium does not give it.
+fn unless_unread<T>(looked: Result<T>) -> Result<Option<T>> {
+    match looked {
+        Err(error) if error.kind() == ErrorKind::Io && is_damage(&error) => Ok(None),
+        looked => looked.map(Some),
+    }
+}
+
+/// Replaces the rows that wait for their places.
+pub(super) fn put_unplaced(transaction: &WriteTransaction, unplaced: &Memtable) -> Result<()> {
+    transaction.delete_table(UNPLACED).map_err(failed)?;
+    if unplaced.is_empty() {
+        return Ok(());
+    }
+    let mut open = transaction.open_table(UNPLACED).map_err(failed)?;
+    let mut checked = Vec::new();
+    for table in Table::ALL {
+        for (key, row) in unplaced.rows(table) {
+            let (key, row) = encode(table, key, row.as_deref());
+            seal(&key, &row, &mut checked);
+            open.insert(&key[..], &checked[..]).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode(table: Table, key: &[u8], row: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+    let key = [&[table as u8], key].concat();
+    let row = [&[u8::from(row.is_some())], row.unwrap_or_default()].concat();
+    (key, row)
+}
+
+fn decode(key: &[u8], row: &Bytes) -> Option<(Table, Bytes, Option<Bytes>)> {
+    let (table, key) = key.split_first()?;
+    let table = Table::from_number(*table)?;
+    let key = Bytes::copy_from_slice(key);
+    match row.first()? {
+        0 if row.len() == 1 => Some((table, key, None)),
+        1 => Some((table, key, Some(row.slice(1..)))),
+        _ => None,
+    }
+}
