@@ -1,5 +1,6 @@
 //! Reading everything and checking it.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,6 +12,9 @@ use forebay_store::{
 };
 
 use crate::serve::device::Device;
+
+/// Findings that are listed, as many as an engine remembers. All are counted.
+const FINDINGS_MAX: usize = 1000;
 
 /// A scrub of the engine, which knows its own blocks.
 pub async fn scrub_engine(store: &Engine<Device>) -> Result<ScrubReport, StoreError> {
@@ -50,12 +54,18 @@ pub async fn read_everything<S: Store>(store: &S) -> Result<ScrubReport, StoreEr
 
 /// Adds what was passed over elsewhere, unless a value that was read has told of it.
 pub fn add(report: &mut ScrubReport, passed_over: Vec<Finding>) {
+    let mut told = HashSet::new();
+    let mut tell = |finding: &Finding| {
+        let is_new = told.insert((finding.namespace.clone(), finding.what.clone()));
+        // What is said of no namespace may have been said of any.
+        told.insert((String::new(), finding.what.clone()));
+        is_new
+    };
+    for known in &report.findings {
+        tell(known);
+    }
     for finding in passed_over {
-        let is_same = |known: &Finding| {
-            known.what == finding.what
-                && (finding.namespace.is_empty() || known.namespace == finding.namespace)
-        };
-        if !report.findings.iter().any(is_same) {
+        if tell(&finding) {
             found(report, finding);
         }
     }
@@ -63,7 +73,9 @@ pub fn add(report: &mut ScrubReport, passed_over: Vec<Finding>) {
 
 fn found(report: &mut ScrubReport, finding: Finding) {
     report.damaged += 1;
-    report.findings.push(finding);
+    if report.findings.len() < FINDINGS_MAX {
+        report.findings.push(finding);
+    }
 }
 
 async fn read_namespace<S: Store>(
@@ -73,6 +85,8 @@ async fn read_namespace<S: Store>(
     report: &mut ScrubReport,
 ) -> Result<(), StoreError> {
     let mut last: Option<(Bytes, VersionId)> = None;
+    // Keys of which a version that is listed has told, as far as the page may pass over them.
+    let mut told: HashSet<Bytes> = HashSet::new();
     loop {
         let options = ListOptions {
             after: After::last(&last),
@@ -86,27 +100,27 @@ async fn read_namespace<S: Store>(
                     space,
                     key,
                 };
+                let damaged = report.damaged;
                 read_one(store, address, meta.version, report).await?;
+                if report.damaged > damaged {
+                    told.insert(key.clone());
+                }
             }
         }
-        for key in &page.passed_over {
+        let untold = page.passed_over.iter().filter(|key| !told.contains(*key));
+        for key in untold {
             let finding = Finding {
                 namespace: namespace.to_owned(),
                 key: String::from_utf8_lossy(key).into_owned(),
                 version: None,
                 what: "versions of it cannot be read, and are in no list".to_owned(),
             };
-            let is_of_it = |known: &Finding| {
-                (&known.namespace, &known.key) == (&finding.namespace, &finding.key)
-            };
-            // The version that is listed all the same has told of it.
-            if !report.findings.iter().any(is_of_it) {
-                found(report, finding);
-            }
+            found(report, finding);
         }
         last = page.last();
-        if last.is_none() {
-            return Ok(());
+        match &last {
+            Some((key, _)) => told.retain(|one| one == key),
+            None => return Ok(()),
         }
     }
 }
@@ -170,6 +184,7 @@ mod tests {
     /// A store of which something cannot be read: the value of one key, and whatever is at another one.
     struct Damaged {
         below: Arc<MemoryStore>,
+        passed_over: Vec<Bytes>,
     }
 
     impl Store for Damaged {
@@ -192,8 +207,7 @@ mod tests {
             let objects = options.space == Space::Objects;
             let mut page = self.below.list_versions(options).await?;
             if objects {
-                // Of one something is listed all the same.
-                page.passed_over = vec!["lost".into(), "torn".into()];
+                page.passed_over = self.passed_over.clone();
             }
             Ok(page)
         }
@@ -229,9 +243,45 @@ mod tests {
         ] {
             put(&store, address).await;
         }
-        let report = read_everything(&Damaged { below: store }).await.unwrap();
+        let store = Damaged {
+            below: store,
+            // Of one something is listed all the same.
+            passed_over: vec!["lost".into(), "torn".into()],
+        };
+        let report = read_everything(&store).await.unwrap();
         assert_eq!((report.objects, report.damaged), (1, 3), "{report:?}");
         let keys = report.findings.iter().map(|finding| &finding.key[..]);
         assert_eq!(keys.collect::<Vec<_>>(), ["torn", "lost", "torn"]);
+    }
+
+    #[tokio::test]
+    async fn all_that_is_found_is_counted_and_some_is_listed() {
+        let below = Arc::new(MemoryStore::new(Pool::new(1 << 20), || 0));
+        let config = NamespaceConfig {
+            tenant: "t".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        below.create_namespace("n", config).await.unwrap();
+        let keys = (0..10_000).map(|number| format!("{number:05}").into());
+        let store = Damaged {
+            below,
+            passed_over: keys.collect(),
+        };
+        let mut report = read_everything(&store).await.unwrap();
+        assert_eq!((report.damaged, report.findings.len()), (10_000, 1000));
+        // Elsewhere the same was found, and something else.
+        let mut others = vec![report.findings[0].clone(); 2];
+        others[1].what = "it is lost".to_owned();
+        add(&mut report, others);
+        assert_eq!((report.damaged, report.findings.len()), (10_001, 1000));
+        // Of no namespace: that was told of one, and is told once.
+        let mut others = vec![report.findings[0].clone(); 3];
+        for other in &mut others {
+            other.namespace.clear();
+        }
+        others[1].what = "a counter is".to_owned();
+        others[2].what = "a counter is".to_owned();
+        add(&mut report, others);
+        assert_eq!(report.damaged, 10_002);
     }
 }
