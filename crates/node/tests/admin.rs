@@ -457,7 +457,7 @@ fn a_server_that_ends_has_refused_nobody() {
     ended.join().unwrap();
 }
 
-/// Answers one request to the admin API of a directory.
+/// Says that there is a server of a directory, and answers one request to its admin API.
 fn answering(place: &Place, answer: &'static str) -> std::thread::JoinHandle<()> {
     let run = place.path("data/run");
     std::fs::create_dir_all(&run).unwrap();
@@ -466,19 +466,21 @@ fn answering(place: &Place, answer: &'static str) -> std::thread::JoinHandle<()>
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(b"\r\n\r\n{}") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            asked.extend(byte);
+        for (end, answer) in [("\r\n\r\n", "{}"), ("\r\n\r\n{}", answer)] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(end.as_bytes()) {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                asked.extend(byte);
+            }
+            let len = answer.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n{answer}"
+            )
+            .unwrap();
         }
-        let len = answer.len();
-        write!(
-            stream,
-            "HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n{answer}"
-        )
-        .unwrap();
     })
 }
 
