@@ -35,9 +35,9 @@
 //! that names it until it is dropped; other payload is copied once, and counted.
 //!
 //! # When a controller cannot, for now
-//! A command that may be made twice (below) is made again, with growing pauses, when it ends with a status that speaks of now: not ready, a
-//! transient transport error, aborted, or path related but for persistent loss; unless the controller says Do Not Retry. Each as long as its
-//! patience lasts.
+//! A command that may be made twice (below) is made again, with growing pauses, when it ends with a status that speaks of now: not
+//! ready, a transient transport error, aborted, or path related but for persistent loss; unless the controller says Do Not Retry. Each
+//! as long as its patience lasts.
 //!
 //! # When a connection is lost
 //! All connections end, and are made again with growing pauses (`keeper`). Meanwhile commands wait, each as long as

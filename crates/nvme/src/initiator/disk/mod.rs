@@ -5,9 +5,9 @@
 //!
 //! # When the target is lost
 //! Reads wait as long as [`Options::patience`](super::Options::patience) and fail then. Writes and syncs wait for ever, also for
-//! one that answers that it cannot carry them out for now: whoever asked for them (a journal) could not go on after a failure. Data that was written and not synced may have been in the target's
-//! memory only; it is kept here (up to 8 MiB, else it is synced early) and written again before a sync that spans two associations
-//! succeeds.
+//! one that answers that it cannot carry them out for now: whoever asked for them (a journal) could not go on after a failure. Data
+//! that was written and not synced may have been in the target's memory only; it is kept here (up to 8 MiB, else it is synced early)
+//! and written again before a sync that spans two associations succeeds.
 //!
 //! # Alignment
 //! Whole blocks go as they are. Others are read, changed and written, one after the other.
