@@ -373,9 +373,14 @@ impl<D: Disk> Core<D> {
         self.index_unreadable.store(rows >= UNPLACED_MAX, Relaxed);
     }
 
+    /// Whether it takes no more but removals for that.
+    pub fn is_index_unreadable(&self) -> bool {
+        self.index_unreadable.load(Relaxed)
+    }
+
     /// Refuses what makes the index larger when there is no room for that, or too much that could not be put there.
     pub fn check_index_room(&self) -> Result<()> {
-        if self.index_unreadable.load(Relaxed) {
+        if self.is_index_unreadable() {
             return Err(StoreError::new(
                 ErrorKind::Io,
                 "the index cannot be read where it is to be written",

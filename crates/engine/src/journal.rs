@@ -140,7 +140,7 @@ impl<D: Disk> Journal<D> {
             if self.until_idle() == Some(Duration::ZERO) {
                 self.busy = core.clock.monotonic();
                 // An index without room is tried again after as long a time.
-                if core.tables.is_settled() {
+                if core.tables.is_settled() && core.tables.frozen().is_some() {
                     core.handoff.retry();
                 } else if let Err(Unwritten::Unknown(error)) = self.next_segment() {
                     core.latch_read_only(&error);
@@ -184,7 +184,8 @@ impl<D: Disk> Journal<D> {
     /// How long until nothing has changed for long; `None` when there is nothing to bring into the index.
     fn until_idle(&self) -> Option<Duration> {
         let tables = &self.core.tables;
-        let waiting = !tables.is_settled() || tables.frozen().is_some();
+        let waiting =
+            !tables.is_settled() || tables.frozen().is_some() || self.core.is_index_unreadable();
         waiting.then(|| (self.busy + IDLE).saturating_sub(self.core.clock.monotonic()))
     }
 
@@ -455,7 +456,8 @@ impl<D: Disk> Journal<D> {
 
     /// Brings everything into the index.
     fn settle_index(&mut self) -> Result<()> {
-        if !self.core.is_read_only() && !self.core.tables.is_settled() {
+        let is_settled = self.core.tables.is_settled() && !self.core.is_index_unreadable();
+        if !self.core.is_read_only() && !is_settled {
             match self.next_segment() {
                 Ok(()) => {}
                 Err(Unwritten::Unknown(error)) => self.core.latch_read_only(&error),

@@ -19,6 +19,7 @@ use forebay_store::{
 };
 use support::{bytes, config, content, get, put, spoil_in_index, tenant};
 use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 
 const KEYS: u64 = 300;
 /// Values that are kept when others take their place, in a namespace of their own.
@@ -326,6 +327,48 @@ async fn values_are_taken_where_the_index_cannot_be_read() {
             }
         }
     }
+}
+
+/// What waits for its place is in memory: when it is much, only what makes it less goes on.
+#[tokio::test]
+async fn what_waits_for_a_place_in_the_index_is_bounded() {
+    const CLIENTS: u64 = 50;
+    const EACH: u64 = 1000;
+    let disk = SimDisk::new(11);
+    filled(&disk).await.close();
+    let engine = open(&disk);
+    let spoiled = Spoiled::new(&disk, value(KEYS - 1));
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let engine = engine.clone();
+        clients.spawn(async move {
+            let first = KEYS + client * EACH;
+            let mut there = first;
+            while store_one(&engine, there).await.is_ok() {
+                there += 1;
+            }
+            assert!((1..EACH).contains(&(there - first)), "{there}");
+            first..there
+        });
+    }
+    let there = clients.join_all().await;
+    engine.checkpoint().await.unwrap();
+    let refused = store_one(&engine, 0).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Io, "{refused:?}");
+    delete(&engine, KEYS).await.unwrap();
+    let lost = disk.crash(1);
+    let opened = open(&lost);
+    let all_are_there = async |engine: &Engine<SimDisk>| {
+        for number in there.iter().map(|there| there.end - 1) {
+            look(engine, number).await.unwrap();
+        }
+    };
+    all_are_there(&engine).await;
+    all_are_there(&opened).await;
+    spoiled.heal();
+    engine.checkpoint().await.unwrap();
+    store(&engine, 0..10).await;
+    all_are_there(&engine).await;
 }
 
 /// What memory tells needs no look into the index.

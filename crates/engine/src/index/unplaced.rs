@@ -9,16 +9,25 @@ use crate::mend::Salvage;
 use crate::tables::Memtable;
 
 use super::backend::{is_damage, looking};
-use super::{Index, RawTable, definition, failed, seal};
+use super::{Index, RawTable, corrupt, definition, failed, put_state, remove_state, seal};
 
 const UNPLACED: RawTable = TableDefinition::new("unplaced");
+/// Says that the table is there, so that it cannot be lost without a word.
+const STATE_UNPLACED: &[u8] = b"unplaced";
 
 impl Index {
     /// The rows that wait for their places. Those that are damaged are given up if that is `accepted`; the error is what is wrong with them.
     pub fn unplaced(&self, accepted: bool) -> Result<(Memtable, Option<StoreError>)> {
         let mut rows = Memtable::default();
-        if !looking(|| self.has_table(UNPLACED.name()))? {
+        if self.state(STATE_UNPLACED)?.is_none() {
             return Ok((rows, None));
+        }
+        if !looking(|| self.has_table(UNPLACED.name()))? {
+            let lost = corrupt("table unplaced");
+            return match accepted {
+                true => Ok((rows, Some(lost))),
+                false => Err(lost),
+            };
         }
         let found = self.salvage(UNPLACED, |key, row| decode(key, row).is_some())?;
         for (table, key, row) in found.rows.iter().filter_map(|(key, row)| decode(key, row)) {
@@ -82,8 +91,9 @@ fn unless_unread<T>(looked: Result<T>) -> Result<Option<T>> {
 pub(super) fn put_unplaced(transaction: &WriteTransaction, unplaced: &Memtable) -> Result<()> {
     transaction.delete_table(UNPLACED).map_err(failed)?;
     if unplaced.is_empty() {
-        return Ok(());
+        return remove_state(transaction, STATE_UNPLACED);
     }
+    put_state(transaction, STATE_UNPLACED, &[])?;
     let mut open = transaction.open_table(UNPLACED).map_err(failed)?;
     let mut checked = Vec::new();
     for table in Table::ALL {
