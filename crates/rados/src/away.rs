@@ -70,7 +70,8 @@ impl Core {
             is: Is::Seen(seen),
             content: Content::away(seen, away),
             intents: Vec::new(),
-            life: None,
+            // Whoever takes this gateway for dead may take the copy for nobody's, too.
+            life: Some(self.pulse.life()),
         };
         self.change(namespace, named, false, let_go).await.map(drop)
     }
@@ -122,7 +123,7 @@ struct Relocate<'r> {
     is: Is<'r>,
     content: Content,
     intents: Vec<u128>,
-    /// The life of this gateway in which stripes were written.
+    /// The life of this gateway in which stripes were written, or a copy was complete.
     life: Option<u64>,
 }
 

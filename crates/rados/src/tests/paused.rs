@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use forebay_store::{Condition, Upload, Usage};
+use forebay_store::{Away, Condition, Upload, Usage};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
@@ -173,6 +173,35 @@ fn a_value_whose_stripes_were_swept_is_not_committed() {
         assert!(get(&two, there).await == bytes(1, STRIPED));
         let none = two.stat(new, None).await.unwrap_err();
         assert_eq!(none.kind(), ErrorKind::NotFound);
+        goes_on(&one).await;
+        is_clean(&one).await;
+    });
+}
+
+#[test]
+fn bytes_are_not_let_go_for_a_copy_that_may_be_swept() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (one, two) = two(&cluster).await;
+        put(&one, target(), &bytes(1, PART)).await;
+        one.settle().await.unwrap();
+        let seen = one.stat(target(), None).await.unwrap();
+        let core = one.core();
+        let namespace = core.namespace(NS).unwrap();
+        // The copy is complete, and it stands still.
+        let held = core.lock(namespace.id, &Named::object(b"k".to_vec())).await;
+        let letting_go = one.let_go(target(), &seen, Away(7));
+        let sweeping = async {
+            sweep(&two, &one).await;
+            drop(held);
+        };
+        let (let_go, ()) = tokio::join!(letting_go, sweeping);
+        let refused = let_go.unwrap_err();
+        assert_ne!(refused.kind(), ErrorKind::OutcomeUnknown, "{refused}");
+        assert!(get(&two, target()).await == bytes(1, PART));
+        one.let_go(target(), &seen, Away(8)).await.unwrap();
         goes_on(&one).await;
         is_clean(&one).await;
     });
