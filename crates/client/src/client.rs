@@ -30,6 +30,8 @@ pub struct Config {
     pub endpoint: Endpoint,
     /// As whom.
     pub credentials: Credentials,
+    /// What goes with credentials that are good for a while.
+    pub session_token: Option<String>,
     /// The region that signatures name.
     pub region: String,
     /// For `https`: whom to trust; the machine's certificates when missing.
@@ -49,6 +51,7 @@ impl Config {
         Config {
             endpoint,
             credentials,
+            session_token: None,
             region: "us-east-1".to_owned(),
             tls: None,
             connections_max: 64,
@@ -418,6 +421,9 @@ impl Client {
         headers.insert(HOST, text(&config.endpoint.authority())?);
         headers.insert("x-amz-date", text(date.as_str())?);
         headers.insert("x-amz-content-sha256", text(&payload_hash)?);
+        if let Some(token) = &config.session_token {
+            headers.insert("x-amz-security-token", text(token)?);
+        }
         let mut names: Vec<&str> = headers
             .keys()
             .map(HeaderName::as_str)

@@ -3,6 +3,8 @@
 mod harness;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 
 use forebay_client::Credentials;
@@ -145,4 +147,38 @@ fn the_server_of_a_profile_is_not_mistaken_for_the_one_here() {
     assert_eq!(durability(run(&["ls", "--json"])), "sync");
     run(&["stat", "fb://data"]).expect(0);
     by_profile(&["stat", "fb://data", "--dir", "forebay-data"]).expect(0);
+}
+
+#[test]
+fn the_token_of_a_session_goes_along() {
+    let place = Place::new();
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", far.local_addr().unwrap());
+    let file = place.path("credentials");
+    let keys = "aws_access_key_id = A\naws_secret_access_key = B\naws_session_token = of-a-day";
+    fs::write(
+        &file,
+        format!("[other]\n{keys}\nendpoint_url = {endpoint}\n"),
+    )
+    .unwrap();
+    let by_profile = [("AWS_SHARED_CREDENTIALS_FILE", file.to_str().unwrap())];
+    let by_variables = [
+        ("AWS_ACCESS_KEY_ID", "A"),
+        ("AWS_SECRET_ACCESS_KEY", "B"),
+        ("AWS_SESSION_TOKEN", "of-a-day"),
+        ("AWS_ENDPOINT_URL_S3", &endpoint),
+    ];
+    for (variables, flags) in [
+        (&by_profile[..], &["--profile", "other"][..]),
+        (&by_variables, &[]),
+    ] {
+        let mut command = harness::forebay();
+        command.args(["ls", "fb://data"]).args(flags);
+        let mut asking = command.envs(variables.iter().copied()).spawn().unwrap();
+        let mut head = BufReader::new(far.accept().unwrap().0).lines();
+        let token = "x-amz-security-token: of-a-day";
+        assert!(head.any(|line| line.unwrap() == token), "{flags:?}");
+        asking.kill().unwrap();
+        asking.wait().unwrap();
+    }
 }

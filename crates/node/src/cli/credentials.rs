@@ -3,17 +3,14 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use forebay_client::Credentials;
+use forebay_client::{Credentials, Profile};
 
 use super::server::DEFAULT_DIR;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::credentials::path as credentials_path;
 
-/// Who asks, and the S3 endpoint where one is written beside that.
-pub type Found = (Credentials, Option<String>);
-
-/// Who asks. The most explicit wins: --dir, --profile, the environment, the default directory.
-pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Found> {
+/// Who asks, with the S3 endpoint where one is written beside that. The most explicit wins: --dir, --profile, the environment, the default directory.
+pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Profile> {
     if let Some(dir) = dir {
         if matches!(dir.try_exists(), Ok(false)) {
             let none = format_args!("{}: there is no such directory", dir.display());
@@ -38,7 +35,7 @@ pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Found> {
 }
 
 /// What --profile or the environment give.
-pub fn given(profile: Option<&str>) -> Outcome<Option<Found>> {
+pub fn given(profile: Option<&str>) -> Outcome<Option<Profile>> {
     let aws_file = variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
     if let Some(profile) = profile {
         let path = aws_file.unwrap_or_else(|| {
@@ -49,7 +46,11 @@ pub fn given(profile: Option<&str>) -> Outcome<Option<Found>> {
     }
     let [id, secret] = ["FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY"];
     if let Some(found) = pair(id, secret) {
-        return Ok(Some((found, None)));
+        return Ok(Some(Profile {
+            credentials: found,
+            session_token: None,
+            endpoint: None,
+        }));
     }
     if variable(id).or(variable(secret)).is_some() {
         // Whoever sets one means to be somebody: not to be taken for another.
@@ -58,18 +59,23 @@ pub fn given(profile: Option<&str>) -> Outcome<Option<Found>> {
     }
     let aws_endpoint = || variable("AWS_ENDPOINT_URL_S3").or(variable("AWS_ENDPOINT_URL"));
     if let Some(found) = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") {
-        return Ok(Some((found, aws_endpoint())));
+        return Ok(Some(Profile {
+            credentials: found,
+            session_token: variable("AWS_SESSION_TOKEN"),
+            endpoint: aws_endpoint(),
+        }));
     }
     if let Some(path) = aws_file {
         let profile = variable("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-        let (found, named) = in_file(path, &profile)?;
-        return Ok(Some((found, named.or_else(aws_endpoint))));
+        let mut found = in_file(path, &profile)?;
+        found.endpoint = found.endpoint.or_else(aws_endpoint);
+        return Ok(Some(found));
     }
     Ok(None)
 }
 
-fn in_file(path: PathBuf, profile: &str) -> Outcome<Found> {
-    Credentials::from_file(&path, profile).map_err(|error| Failure::new(Exit::Denied, error))
+fn in_file(path: PathBuf, profile: &str) -> Outcome<Profile> {
+    Profile::from_file(&path, profile).map_err(|error| Failure::new(Exit::Denied, error))
 }
 
 /// A variable of the environment that is set to something.

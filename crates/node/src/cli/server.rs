@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forebay_client::direct::{self, Choice, Options};
-use forebay_client::{Admin, Client, Config, Credentials, Endpoint, Tls};
+use forebay_client::{Admin, Client, Config, Credentials, Endpoint, Profile, Tls};
 use forebay_control::api;
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::credentials::{self, Found};
+use super::credentials;
 use super::door::Door;
 use super::probe::{self, Spoken};
 use super::{here, remote};
@@ -110,15 +110,15 @@ impl ServerArgs {
 
     /// The S3 door, or in place of one that is missing the gRPC door and a link.
     pub async fn door(&self, connections: usize) -> Outcome<Door> {
-        let (credentials, named) = self.credentials()?;
-        let doors = self.doors(named).await?;
+        let who = self.credentials()?;
+        let doors = self.doors(who.endpoint.clone()).await?;
         let endpoint = match (doors.s3, doors.rpc) {
             (Some(s3), _) => s3,
             (None, Some(rpc)) => {
                 // Only a session's answer tells where the S3 door is.
                 let connect = async |path| {
                     let options = self.options(path)?;
-                    let direct = direct::Client::connect(&rpc, &credentials, options);
+                    let direct = direct::Client::connect(&rpc, &who.credentials, options);
                     Ok::<_, Failure>(direct.await)
                 };
                 let http = connect(Choice::Only(direct::Path::Http)).await?;
@@ -134,18 +134,13 @@ impl ServerArgs {
             }
             (None, None) => return Err(nowhere()),
         };
-        self.client_of(endpoint, credentials, connections)
-            .map(Door::S3)
+        self.client_of(endpoint, who, connections).map(Door::S3)
     }
 
     /// A client of this S3 door.
-    fn client_of(
-        &self,
-        endpoint: Endpoint,
-        credentials: Credentials,
-        connections: usize,
-    ) -> Outcome<Client> {
-        let mut config = Config::new(endpoint, credentials);
+    fn client_of(&self, endpoint: Endpoint, who: Profile, connections: usize) -> Outcome<Client> {
+        let mut config = Config::new(endpoint, who.credentials);
+        config.session_token = who.session_token;
         config.region = self.region.clone();
         config.connections_max = connections;
         if let Some(ca) = &self.ca {
@@ -165,14 +160,14 @@ impl ServerArgs {
             let s3 = self.client(connections).await?;
             return Ok(Clients::by_http(s3, "asked for".to_owned()));
         }
-        let (credentials, named) = self.credentials()?;
-        let doors = self.doors(named).await?;
+        let who = self.credentials()?;
+        let doors = self.doors(who.endpoint.clone()).await?;
         let Some(rpc) = doors.rpc else {
             let s3 = doors.s3.ok_or_else(nowhere)?;
             let why = format!("{s3} speaks S3 and no gRPC, by which links are made");
             return match path {
                 Choice::Auto => {
-                    let s3 = self.client_of(s3, credentials, connections)?;
+                    let s3 = self.client_of(s3, who, connections)?;
                     Ok(Clients::by_http(s3, why))
                 }
                 Choice::Only(_) => Err(Failure::new(Exit::Failed, why)),
@@ -182,14 +177,14 @@ impl ServerArgs {
             links,
             ..self.options(path)?
         };
-        let direct = direct::Client::connect(&rpc, &credentials, options).await;
+        let direct = direct::Client::connect(&rpc, &who.credentials, options).await;
         let direct = match (direct, doors.s3.clone()) {
             (Ok(direct), _) => direct,
             (Err(error), Some(s3))
                 if path == Choice::Auto
                     && matches!(error, forebay_client::Error::Transport { .. }) =>
             {
-                let s3 = self.client_of(s3, credentials, connections)?;
+                let s3 = self.client_of(s3, who, connections)?;
                 return Ok(Clients::by_http(s3, error.to_string()));
             }
             (Err(error), _) => return Err(error.into()),
@@ -199,7 +194,7 @@ impl ServerArgs {
             .or_else(|| direct.s3().map(|s3| s3.endpoint().clone()));
         let (s3, door) = match s3 {
             Some(s3) => {
-                let s3 = self.client_of(s3, credentials, connections)?;
+                let s3 = self.client_of(s3, who, connections)?;
                 (s3.clone(), Door::S3(s3))
             }
             None => {
@@ -217,8 +212,12 @@ impl ServerArgs {
 
     /// The gRPC endpoint and who asks.
     pub async fn rpc(&self) -> Outcome<(Endpoint, Credentials)> {
-        let (credentials, named) = self.credentials()?;
-        let doors = self.doors(named).await?;
+        let Profile {
+            credentials,
+            endpoint,
+            ..
+        } = self.credentials()?;
+        let doors = self.doors(endpoint).await?;
         match (doors.rpc, doors.s3) {
             (Some(rpc), _) => Ok((rpc, credentials)),
             (None, Some(s3)) => Err(Failure::new(
@@ -306,7 +305,7 @@ impl ServerArgs {
         }
     }
 
-    fn credentials(&self) -> Outcome<Found> {
+    fn credentials(&self) -> Outcome<Profile> {
         credentials::find(self.dir.as_deref(), self.profile.as_deref())
     }
 
@@ -320,7 +319,7 @@ impl ServerArgs {
         match (&self.endpoint, &self.dir) {
             (None, None) => {
                 let given = credentials::given(self.profile.as_deref())?;
-                Ok(given.and_then(|(_, named)| named))
+                Ok(given.and_then(|given| given.endpoint))
             }
             _ => Ok(None),
         }
@@ -371,7 +370,7 @@ impl ServerArgs {
             (_, Some(_)) | (None, None) => return Ok(None),
             (Some(endpoint), None) => return Err(needs_rpc(endpoint)),
         };
-        let (credentials, _) = self.credentials()?;
+        let credentials = self.credentials()?.credentials;
         let options = self.options(Choice::Auto)?;
         Ok(Some(Admin::new(&endpoint, &credentials, &options)?))
     }

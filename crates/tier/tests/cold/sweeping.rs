@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use forebay_store::{
-    ByteRange, ErrorKind, MemoryStore, NamespaceConfig, Store, Versioning,
-};
+use forebay_store::{ByteRange, ErrorKind, MemoryStore, NamespaceConfig, Store, Versioning};
 use forebay_tier::cold::{Cold, Mover};
 
 use crate::support::{World, content, drain, object, one_of};
