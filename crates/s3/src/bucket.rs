@@ -132,7 +132,9 @@ async fn purge_staging<S: Store>(call: &Call<'_, S>, not_empty: StoreError) -> O
             limit: 1,
             ..ListOptions::of(call.bucket, Space::Objects)
         };
-        if !call.store().list_versions(versions).await?.items.is_empty() {
+        let there = call.store().list_versions(versions).await?;
+        // What cannot be read is there, too.
+        if !there.items.is_empty() || !there.passed_over.is_empty() {
             return Err(not_empty.into());
         }
         let page = call

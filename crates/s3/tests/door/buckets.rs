@@ -1,9 +1,17 @@
 //! Buckets and what they are configured with: policies, CORS, lifecycle, tags, ACLs, and what was never set.
 
-use forebay_store::limits::NAMESPACES_MAX;
-use forebay_store::{Address, Attributes, NamespaceConfig, Seal, Store, StoreOptions, Upload};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use crate::support::{ALPHA, Ask, BETA, HOST, Server};
+use forebay_s3::Config;
+use forebay_store::limits::NAMESPACES_MAX;
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{
+    Address, Attributes, ListOptions, MemoryStore, NamespaceConfig, Result, Seal, Space, Store,
+    StoreOptions, Upload, VersionPage,
+};
+
+use crate::support::{ALPHA, Ask, BETA, HOST, START_MS, Server};
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -107,6 +115,49 @@ async fn buckets_are_made_listed_and_removed() {
     assert_eq!(answer.status, 200);
     let locked = Ask::new("PUT", "/five").header("x-amz-bucket-object-lock-enabled", "true");
     server.ask(ALPHA, locked).await.is(501, "NotImplemented");
+    server.finish().await;
+}
+
+/// A store whose lists pass over every object.
+#[derive(Clone)]
+struct Unreadable;
+
+impl Detour<MemoryStore> for Unreadable {
+    async fn list_versions(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
+        let objects = options.space == Space::Objects;
+        let mut page = store.list_versions(options).await?;
+        if objects {
+            page.items.clear();
+            page.passed_over.push("key".into());
+        }
+        Ok(page)
+    }
+}
+
+#[tokio::test]
+async fn uploads_stay_while_their_bucket_has_what_cannot_be_read() {
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let wrap = |store| Around {
+        store,
+        detour: Unreadable,
+    };
+    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    server.make_bucket("bucket").await;
+    server.put("/bucket/key", b"x").await;
+    let begun = server
+        .ask(ALPHA, Ask::new("POST", "/bucket/other?uploads"))
+        .await;
+    let id = begun.element("UploadId").expect("an upload");
+    server
+        .ask(ALPHA, Ask::new("DELETE", "/bucket"))
+        .await
+        .is(409, "BucketNotEmpty");
+    let parts = server.get(&format!("/bucket/other?uploadId={id}")).await;
+    assert_eq!(parts.status, 200, "{}", parts.text());
     server.finish().await;
 }
 
