@@ -13,6 +13,8 @@ use forebay_proto::direct::{
 use forebay_store::Store;
 use futures_util::future::{Either, poll_immediate, select};
 use futures_util::stream::{FuturesOrdered, StreamExt};
+use tokio::sync::Mutex;
+use tokio::task::coop::unconstrained;
 
 use crate::live::Counting;
 use crate::retrieve::Retrieved;
@@ -186,8 +188,13 @@ where
     F: Future<Output = std::result::Result<T, Failure>>,
 {
     let work = &work;
+    let order = &Mutex::new(());
     let results = elements.map(|element| async move {
-        context.turn.wait().await;
+        // They begin in their order, whichever is woken first when the next turn begins.
+        {
+            let _first = unconstrained(order.lock()).await;
+            context.turn.wait().await;
+        }
         context.recheck(own)?;
         work(element).await
     });

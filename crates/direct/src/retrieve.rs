@@ -126,7 +126,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         if let Target::Window(_) = element.target {
             return Ok((self.retrieve(own, element).await?, None));
         }
-        // First of all: elements have theirs in their order, so that those which have some wait for none that wants some.
+        // First of all: elements begin, and have theirs, in their order, so that those which have some wait for none that wants some.
         let mut held = self.hold(INLINE_BYTES_MAX).await?;
         let mut retrieved = self.retrieve(own, element).await?;
         held.shrink(retrieved.bytes() as usize);
