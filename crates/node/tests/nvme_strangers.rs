@@ -101,6 +101,11 @@ fn what_a_shell_would_not_take_for_a_name_is_no_part_of_a_command() {
         assert_eq!(ran.out, "", "{name}");
         assert!(ran.err.contains("is no name to type"), "{ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+        // Nor does it keep others from one.
+        target.set_addresses(vec![way(name, address), way(good, "10.0.0.7")]);
+        let ran = nvme("connect-string", &place).expect(0);
+        assert!(ran.out.contains("traddr:10.0.0.7"), "{ran:?}");
+        assert!(ran.err.contains("is no name to type"), "{ran:?}");
     }
     for address in ["10.0.0.7", "fe80::1%eth0", "store.example"] {
         target.set_addresses(vec![way(good, address)]);

@@ -327,6 +327,8 @@ fn is_word(name: &str) -> bool {
 /// `forebay nvme connect-string`.
 pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
     let address = address(place)?;
+    let mut shown = false;
+    let mut refused = Vec::new();
     for found in host.subsystems(address).await? {
         let Some(at) = Address::of(&found) else {
             continue;
@@ -341,9 +343,13 @@ pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
             .into_iter()
             .find(|name| !is_word(name))
         {
-            let refused = format_args!("{odd:?}, which {address} tells of, is no name to type");
-            return Err(Failure::new(Exit::Failed, refused));
+            // It hides no other.
+            refused.push(format!(
+                "{odd:?}, which {address} tells of, is no name to type"
+            ));
+            continue;
         }
+        shown = true;
         let tls = match found.secure_channel {
             SecureChannel::Required => " --tls",
             SecureChannel::NotRequired | SecureChannel::NotSpecified => "",
@@ -370,6 +376,12 @@ pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
                 ],
             )?,
         }
+    }
+    if !shown && let Some(refused) = refused.first() {
+        return Err(Failure::new(Exit::Failed, refused));
+    }
+    for refused in refused {
+        eprintln!("left out: {refused}");
     }
     Ok(())
 }
