@@ -42,6 +42,8 @@ pub(crate) struct Room {
     arriving: usize,
     /// One that goes: one buffer is sent, and the store has read ahead.
     leaving: usize,
+    /// Of one that goes in slices: one is sent while the next one is read.
+    slice: usize,
 }
 
 impl Room {
@@ -49,6 +51,7 @@ impl Room {
         Room {
             arriving: (caps.write_behind + 2) * caps.chunk_bytes,
             leaving: (caps.read_ahead + 1) * caps.chunk_bytes,
+            slice: caps.chunk_bytes.div_ceil(2),
         }
     }
 }
@@ -286,21 +289,23 @@ impl Inbound {
         }
     }
 
-    /// Whether so many bytes may be on their way to the client, as far as the store reads ahead.
+    /// Whether so many bytes may be on their way to the client, as far as the store reads ahead. Beyond that there is room for slices.
     pub(crate) fn may_send(&mut self, length: u64) -> bool {
         let bytes = at_most(length, self.room.leaving);
         match &mut self.served {
-            Some(served) => served.try_hold(bytes),
+            Some(served) => served.try_hold_amply(bytes),
             None => true,
         }
     }
 
-    /// Waits until that may be, of any object.
+    /// Waits until any object may be on its way in slices; of how many bytes.
     ///
     /// # Errors
     /// As [`Inbound::hold`].
-    pub(crate) async fn wait_to_send(&mut self) -> Outcome<()> {
-        self.hold(self.room.leaving).await
+    pub(crate) async fn wait_to_send(&mut self) -> Outcome<u64> {
+        let slice = self.room.slice;
+        self.hold(2 * slice).await?;
+        Ok(slice as u64)
     }
 
     /// Waits until the buffers of a body are no more than its sender may have beside those of the other bodies that are on their way.

@@ -62,6 +62,7 @@ mod presigned;
 mod reply;
 mod router;
 mod rules;
+mod slices;
 mod staging;
 mod status;
 mod tagging;

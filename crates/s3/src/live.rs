@@ -25,6 +25,10 @@ struct Share {
     all: Arc<All>,
 }
 
+/// So many times what a tenant has is to fit beside what all have, where there is to be as much again for it: a tenant alone then has a
+/// quarter of all at most, of the half that it may have.
+const AMPLE: usize = 3;
+
 /// The same of all tenants.
 #[derive(Debug)]
 struct All {
@@ -37,12 +41,13 @@ struct All {
 }
 
 impl Share {
-    /// Counts buffers of so many bytes, if there is room for them beside those of the tenant's other bodies. One body is let in
-    /// however little that is.
-    fn take(&self, bytes: usize) -> bool {
+    /// Counts buffers of so many bytes, if there is room for them beside so many times those of the tenant's other bodies. One body is
+    /// let in however little that is.
+    fn take(&self, bytes: usize, times: usize) -> bool {
         let own = self.buffers.load(Relaxed);
         let room = |all: usize| {
-            let fits = own == 0 || may_have(bytes, own, all, self.all.pool_bytes);
+            let beside = own.saturating_mul(times);
+            let fits = own == 0 || may_have(bytes, beside, all, self.all.pool_bytes);
             fits.then_some(all.saturating_add(bytes))
         };
         let taken = self.all.buffers.fetch_update(SeqCst, SeqCst, room).is_ok();
@@ -127,7 +132,16 @@ impl Served {
 
     /// Counts buffers of so many bytes that its body may hold until it ends; false when there is no room for them.
     pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
-        let taken = bytes == 0 || self.request.more().take(bytes);
+        self.try_hold_beside(bytes, 1)
+    }
+
+    /// The same for one that could do with less: those of its tenant have no more than is then left for such as do.
+    pub(crate) fn try_hold_amply(&mut self, bytes: usize) -> bool {
+        self.try_hold_beside(bytes, AMPLE)
+    }
+
+    fn try_hold_beside(&mut self, bytes: usize, times: usize) -> bool {
+        let taken = bytes == 0 || self.request.more().take(bytes, times);
         if taken {
             self.buffers += bytes;
         }

@@ -5,6 +5,7 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::{self, parse_range};
 use forebay_proto::s3::xml::MAX_PARTS;
 use forebay_store::{Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError, VersionId};
+use futures_util::TryStreamExt;
 use http::StatusCode;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
@@ -19,6 +20,7 @@ use crate::ingest::Inbound;
 use crate::kept::{self, PartSizes, Shown};
 use crate::reply::{self, Reply, ReplyBody};
 use crate::router::Operation;
+use crate::slices::Slices;
 use crate::status::{Outcome, Refusal};
 use crate::{encryption, headers};
 
@@ -77,39 +79,36 @@ pub(crate) async fn get<S: Store>(
 ) -> Outcome<Reply<S::Body>> {
     let mut found = find(call).await?;
     let range = &found.object.range;
+    let mut slice_bytes = None;
     if !inbound.may_send(range.end - range.start) {
         // Who waits holds nothing of the object. By then there may be another one, and another bucket of this name.
         drop(found);
-        inbound.wait_to_send().await?;
+        slice_bytes = Some(inbound.wait_to_send().await?);
         found = find(call).await?;
         call.still_admitted()?;
     }
     let Found { object, partial } = found;
-    let Object {
-        meta,
-        range,
-        mut body,
-    } = object;
+    let Object { meta, range, body } = object;
     let length = range.end - range.start;
     // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
-    let first = match length {
-        0 => Bytes::new(),
-        _ => call
-            .door
-            .demand
-            .wait(body.next())
-            .await?
-            .ok_or_else(|| {
-                StoreError::new(
-                    ErrorKind::Corrupt,
-                    "the object is shorter than its record says",
-                )
-            })?
-            .into_bytes(),
-    };
-    let content = match first.len() as u64 == length {
-        true => ReplyBody::whole(first),
-        false => ReplyBody::stream(first, body, length, call.door.demand.clone()),
+    let content = match slice_bytes {
+        _ if length == 0 => ReplyBody::whole(Bytes::new()),
+        None => {
+            let mut body = body;
+            let first = call.door.demand.wait(body.next()).await?;
+            let first = first.ok_or_else(cut_short)?.into_bytes();
+            match first.len() as u64 == length {
+                true => ReplyBody::whole(first),
+                false => ReplyBody::stream(first, body, length, call.door.demand.clone()),
+            }
+        }
+        Some(slice_bytes) => {
+            drop(body);
+            let slices = Slices::of(call, &meta, &range, slice_bytes);
+            let mut slices = Box::pin(slices.bytes());
+            let first = slices.try_next().await?.ok_or_else(cut_short)?;
+            ReplyBody::sliced(first, slices, length)
+        }
     };
     let mut reply = http::Response::new(content);
     describe(call, &meta, !partial, reply.headers_mut())?;
@@ -120,6 +119,13 @@ pub(crate) async fn get<S: Store>(
             .insert(CONTENT_RANGE, content_range(&range, meta.size));
     }
     Ok(reply)
+}
+
+fn cut_short() -> StoreError {
+    StoreError::new(
+        ErrorKind::Corrupt,
+        "the object is shorter than its record says",
+    )
 }
 
 /// `HeadObject`.

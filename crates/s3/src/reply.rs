@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_store::{Body as StoreBody, StoreError};
+use futures_util::Stream;
 use http::{HeaderMap, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 
@@ -19,6 +20,7 @@ use crate::demand::Demand;
 pub(crate) type Reply<B> = http::Response<ReplyBody<B>>;
 
 type Next<B> = Pin<Box<dyn Future<Output = (B, Result<Option<Buf>, StoreError>)> + Send>>;
+type Slices = Pin<Box<dyn Stream<Item = Result<Bytes, StoreError>> + Send>>;
 
 enum Content<B> {
     Empty,
@@ -29,13 +31,44 @@ enum Content<B> {
     /// A first buffer at hand, the rest with the store.
     Stream {
         first: Option<Bytes>,
-        /// What the store still holds; absent while `next` has it.
-        rest: Option<B>,
-        next: Option<Next<B>>,
+        rest: Rest<B>,
         /// Bytes not yet handed out.
         left: u64,
+    },
+}
+
+/// What the store still has of a response.
+enum Rest<B> {
+    Body {
+        /// Absent while `next` has it.
+        body: Option<B>,
+        next: Option<Next<B>>,
         demand: Arc<Demand>,
     },
+    Slices(Slices),
+}
+
+impl<B: StoreBody> Rest<B> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, StoreError>>> {
+        let (body, next, demand) = match self {
+            Rest::Body { body, next, demand } => (body, next, demand),
+            Rest::Slices(slices) => return slices.as_mut().poll_next(cx),
+        };
+        if let Some(mut body) = body.take() {
+            let demand = demand.clone();
+            *next = Some(Box::pin(async move {
+                let found = demand.wait(body.next()).await;
+                (body, found)
+            }));
+        }
+        let Some(future) = next else {
+            return Poll::Ready(None);
+        };
+        let (rest, found) = ready!(future.as_mut().poll(cx));
+        *next = None;
+        *body = Some(rest);
+        Poll::Ready(found.map(|buf| buf.map(Buf::into_bytes)).transpose())
+    }
 }
 
 /// The bytes of a response. Dropping it ends the request: its ticket is settled.
@@ -84,10 +117,24 @@ impl<B> ReplyBody<B> {
         ReplyBody {
             content: Content::Stream {
                 first: Some(first),
-                rest: Some(rest),
-                next: None,
+                rest: Rest::Body {
+                    body: Some(rest),
+                    next: None,
+                    demand,
+                },
                 left: length,
-                demand,
+            },
+            ticket: None,
+        }
+    }
+
+    /// The same where the rest comes in slices.
+    pub(crate) fn sliced(first: Bytes, rest: Slices, length: u64) -> ReplyBody<B> {
+        ReplyBody {
+            content: Content::Stream {
+                first: Some(first),
+                rest: Rest::Slices(rest),
+                left: length,
             },
             ticket: None,
         }
@@ -131,44 +178,21 @@ impl<B: StoreBody> Body for ReplyBody<B> {
                 }
                 piece
             }
-            Content::Stream {
-                first,
-                rest,
-                next,
-                left,
-                demand,
-            } => {
+            Content::Stream { first, rest, left } => {
                 let bytes = match first.take() {
                     Some(bytes) => bytes,
-                    None => {
-                        if let Some(mut body) = rest.take() {
-                            let demand = demand.clone();
-                            *next = Some(Box::pin(async move {
-                                let found = demand.wait(body.next()).await;
-                                (body, found)
-                            }));
-                        }
-                        let Some(future) = next else {
+                    None => match ready!(rest.poll_next(cx)) {
+                        Some(Ok(bytes)) => bytes,
+                        None => {
+                            this.content = Content::Empty;
                             return Poll::Ready(None);
-                        };
-                        let (body, found) = ready!(future.as_mut().poll(cx));
-                        *next = None;
-                        match found {
-                            Ok(Some(buf)) => {
-                                *rest = Some(body);
-                                buf.into_bytes()
-                            }
-                            Ok(None) => {
-                                this.content = Content::Empty;
-                                return Poll::Ready(None);
-                            }
-                            Err(error) => {
-                                tracing::error!(error = %error, "a response was cut short");
-                                this.content = Content::Empty;
-                                return Poll::Ready(Some(Err(error.into())));
-                            }
                         }
-                    }
+                        Some(Err(error)) => {
+                            tracing::error!(error = %error, "a response was cut short");
+                            this.content = Content::Empty;
+                            return Poll::Ready(Some(Err(error.into())));
+                        }
+                    },
                 };
                 *left = left.saturating_sub(bytes.len() as u64);
                 if *left == 0 {

@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_s3::Config;
+use forebay_store::MemoryStore;
 use forebay_store::suite::Around;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 
@@ -172,8 +173,8 @@ async fn a_slow_reader_is_served_unless_others_wait_for_memory() {
     server.finish().await;
 }
 
-#[tokio::test]
-async fn readers_of_one_tenant_leave_memory_to_others() {
+/// A store whose bodies take buffers of the pool, with a bucket of each tenant's.
+async fn packing() -> Server<Around<MemoryStore, Packing>> {
     let detour = Packing::default();
     let pool = Arc::clone(&detour.0);
     let clock = Arc::new(AtomicU64::new(START_MS));
@@ -183,29 +184,46 @@ async fn readers_of_one_tenant_leave_memory_to_others() {
     for (who, bucket) in [(ALPHA, "/bucket"), (BETA, "/betas")] {
         assert_eq!(server.ask(who, Ask::new("PUT", bucket)).await.status, 200);
     }
-    server.put("/bucket/key", &vec![1; 8 << 20]).await;
-    // As many as have all buffers, and take nothing.
-    const READERS: u64 = 80;
+    server
+}
+
+/// So many readers of an object, which take nothing, as soon as they have what they may.
+async fn stalled(server: &Server<Around<MemoryStore, Packing>>, count: u64) -> Vec<DuplexStream> {
     let get = Ask::new("GET", "/bucket/key").signed(ALPHA, server.now_ms());
+    let in_flight = || -> u64 {
+        let lines = server.door.live();
+        lines.iter().map(|line| line.in_flight).sum()
+    };
+    let before = in_flight();
     let mut readers = Vec::new();
-    for _ in 0..READERS {
+    for _ in 0..count {
         let (mut near, far) = duplex(4096);
         let door = server.door.clone();
         tokio::spawn(door.serve_connection(far, None, false, std::future::pending::<()>()));
         near.write_all(&get).await.expect("taken");
         readers.push(near);
     }
-    let in_flight = || -> u64 {
-        let lines = server.door.live();
-        lines.iter().map(|line| line.in_flight).sum()
-    };
-    while in_flight() < READERS {
+    while in_flight() < before + count {
         yield_now().await;
     }
     for _ in 0..1000 {
         // Until as many have buffers as may.
         yield_now().await;
     }
+    readers
+}
+
+/// Bytes of which no two MiB are alike.
+fn bytes(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at / 251 + at) as u8).collect()
+}
+
+#[tokio::test]
+async fn readers_of_one_tenant_leave_memory_to_others() {
+    let server = packing().await;
+    server.put("/bucket/key", &vec![1; 8 << 20]).await;
+    // As many as have all buffers.
+    let mut readers = stalled(&server, 80).await;
     for ask in [
         Ask::new("PUT", "/betas/key").body(vec![1; 4 << 20]),
         Ask::new("GET", "/betas/key"),
@@ -231,6 +249,54 @@ async fn readers_of_one_tenant_leave_memory_to_others() {
         .await
         .expect("served");
     drop(last);
+    server.finish().await;
+}
+
+/// As many as a tenant alone is read ahead for.
+const AHEAD: u64 = 16;
+
+#[tokio::test]
+async fn a_reader_beside_many_of_its_tenant_is_served_in_slices() {
+    let server = packing().await;
+    let object = bytes((5 << 20) + 12_345);
+    server.put("/bucket/key", &object).await;
+    let readers = stalled(&server, AHEAD).await;
+    let whole = server.get("/bucket/key").await;
+    assert!(whole.status == 200 && whole.body == object);
+    for (first, last) in [
+        (700_000, 2_500_000),
+        (1 << 19, 1 << 20),
+        (0, object.len() - 1),
+    ] {
+        let range = format!("bytes={first}-{last}");
+        let ask = Ask::new("GET", "/bucket/key").header("range", &range);
+        let part = server.ask(ALPHA, ask).await;
+        assert!(
+            part.status == 206 && part.body == object[first..=last],
+            "{range}"
+        );
+    }
+    server.put("/bucket/none", b"").await;
+    assert_eq!(server.get("/bucket/none").await.body, b"");
+    drop(readers);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn slices_of_an_object_that_is_replaced_are_cut_short() {
+    let server = packing().await;
+    let object = bytes(5 << 20);
+    server.put("/bucket/key", &object).await;
+    let readers = stalled(&server, AHEAD).await;
+    let mut last = stalled(&server, 1).await.pop().expect("a reader");
+    server.put("/bucket/key", &vec![1; 5 << 20]).await;
+    let mut taken = Vec::new();
+    last.read_to_end(&mut taken).await.expect("served");
+    let head = taken.windows(4).position(|end| end == b"\r\n\r\n");
+    let body = &taken[head.expect("a head") + 4..];
+    assert!(body.len() < object.len(), "it is cut short");
+    assert!(*body == object[..body.len()]);
+    drop(readers);
     server.finish().await;
 }
 

@@ -1,0 +1,99 @@
+//! An object that is sent in slices.
+//!
+//! A store's body reads ahead. Where a tenant's bodies have all the buffers that they may have, one more gets on with few: each slice is
+//! asked for when the one before it is on its way. What they are slices of may be replaced meanwhile; then the response is cut short.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Result, Store, StoreError};
+use futures_util::Stream;
+use futures_util::stream::try_unfold;
+
+use crate::call::Call;
+use crate::demand::Demand;
+
+/// What is left to be sent of an object.
+pub(crate) struct Slices<S: Store> {
+    store: Arc<S>,
+    demand: Arc<Demand>,
+    bucket: String,
+    /// The number of the bucket that the caller was let into.
+    id: Option<u32>,
+    key: Vec<u8>,
+    meta: Meta,
+    slice_bytes: u64,
+    /// What was not asked for yet.
+    rest: Range<u64>,
+    /// The slice that was asked for last.
+    slice: Option<S::Body>,
+}
+
+impl<S: Store> Slices<S> {
+    /// Of the object that a request asks for, as it is now.
+    pub(crate) fn of(
+        call: &Call<'_, S>,
+        meta: &Meta,
+        range: &Range<u64>,
+        slice_bytes: u64,
+    ) -> Slices<S> {
+        Slices {
+            store: Arc::clone(&call.door.store),
+            demand: Arc::clone(&call.door.demand),
+            bucket: call.bucket.to_owned(),
+            id: call.namespace.as_ref().map(|admitted| admitted.id),
+            key: call.key.as_bytes().to_vec(),
+            meta: meta.clone(),
+            slice_bytes,
+            rest: range.clone(),
+            slice: None,
+        }
+    }
+
+    /// Their bytes.
+    pub(crate) fn bytes(self) -> impl Stream<Item = Result<Bytes>> + Send {
+        try_unfold(self, |mut slices| async move {
+            let next = slices.next().await?;
+            Ok(next.map(|bytes| (bytes, slices)))
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(slice) = &mut self.slice
+                && let Some(buf) = self.demand.wait(slice.next()).await?
+            {
+                return Ok(Some(buf.into_bytes()));
+            }
+            self.slice = None;
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            self.slice = Some(self.open().await?);
+        }
+    }
+
+    async fn open(&mut self) -> Result<S::Body> {
+        let Range { start, end } = self.rest;
+        // Later ones begin where the store's own pieces do.
+        let end = end.min((start / self.slice_bytes + 1) * self.slice_bytes);
+        let address = Address::object(&self.bucket, &self.key);
+        let range = ByteRange::Inclusive(start, end - 1);
+        let version = Some(self.meta.version);
+        let opened = self.store.retrieve(address, version, range).await?;
+        // It was found by the bucket's name, which anybody may have by now.
+        let now = self.store.namespace(&self.bucket)?;
+        let is_same = Some(now.id) == self.id
+            && opened.meta.etag == self.meta.etag
+            && opened.meta.size == self.meta.size;
+        if !is_same {
+            return Err(StoreError::new(
+                ErrorKind::PreconditionFailed,
+                "the object was replaced while it was sent",
+            ));
+        }
+        self.rest.start = end;
+        Ok(opened.body)
+    }
+}
