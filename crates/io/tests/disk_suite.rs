@@ -80,17 +80,19 @@ macro_rules! over_all {
     };
 }
 
+/// Made when it is not there, and written.
+const MADE: OpenOptions = OpenOptions {
+    create: true,
+    read_only: false,
+    direct: true,
+};
+
 /// A file belongs to the one who locked it, however often it is open, and not to who keeps it open for longer.
 #[test]
 fn one_lock_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Directory::open(folder.path()).unwrap();
-    let options = OpenOptions {
-        create: true,
-        read_only: false,
-        direct: true,
-    };
-    let [first, second] = [0, 1].map(|_| disk.open("data", options).unwrap());
+    let [first, second] = [0, 1].map(|_| disk.open("data", MADE).unwrap());
     let held = first.lock().unwrap();
     let refused = second.lock().err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::WouldBlock);
@@ -107,12 +109,7 @@ fn one_lock_a_file() {
 fn a_place_that_cannot_be_let_go_of_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Directory::open(folder.path()).unwrap();
-    let options = OpenOptions {
-        create: true,
-        read_only: false,
-        direct: true,
-    };
-    let file = disk.open("data", options).unwrap();
+    let file = disk.open("data", MADE).unwrap();
     let refused = file.punch(0, 0).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
 }

@@ -121,7 +121,8 @@ pub(crate) async fn get<S: Store>(
     Ok(reply)
 }
 
-fn cut_short() -> StoreError {
+/// The store has fewer bytes of an object than it told.
+pub(crate) fn cut_short() -> StoreError {
     StoreError::new(
         ErrorKind::Corrupt,
         "the object is shorter than its record says",

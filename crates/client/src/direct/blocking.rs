@@ -218,10 +218,7 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use forebay_fabric::sessions::{Limits, Principal};
-    use forebay_fabric::{Access, Connection, Link, RemoteRange, Sessions, SystemClock, shm};
+    use forebay_fabric::{Access, Connection, Link, RemoteRange, shm};
     use forebay_mem::RegionSlice;
     use tokio::net::UnixStream;
 
@@ -235,14 +232,7 @@ mod tests {
 
     /// A client, and the server's end of its link in a runtime that outlives the client's.
     fn linked() -> (Client, Runtime, Connection) {
-        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
-        let principal = Principal {
-            tenant: "tenant",
-            id: "KEY",
-            secret: "secret",
-        };
-        let session = sessions.open_with_random_key(principal, Duration::from_secs(60));
-        let proof = session.unwrap().proof();
+        let (sessions, proof) = super::super::Client::session();
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
         let servers = runtime();
         let accepted = servers.spawn(async move {

@@ -212,22 +212,32 @@ impl Client {
         s3: &str,
         options: Options,
     ) -> (Client, forebay_fabric::Connection, forebay_fabric::Sessions) {
-        use forebay_fabric::sessions::{Limits, Principal};
-        use forebay_fabric::{Connection, Sessions, SystemClock, shm};
-        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
-        let lease = std::time::Duration::from_secs(60);
-        let principal = Principal {
-            tenant: "tenant",
-            id: "KEY",
-            secret: "secret",
-        };
-        let session = sessions.open_with_random_key(principal, lease);
-        let proof = session.unwrap().proof();
+        use forebay_fabric::{Connection, shm};
+        let (sessions, proof) = Client::session();
         let (here, there) = tokio::net::UnixStream::pair().unwrap();
         let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));
         let link = Connection::Shm(Arc::new(ends.1.unwrap()));
         let client = Client::over(&link, s3, options).await;
         (client, ends.0.unwrap().link, sessions)
+    }
+
+    /// A server's sessions, one of them open, and the proof of that.
+    pub(super) fn session() -> (
+        forebay_fabric::Sessions,
+        [u8; forebay_fabric::sessions::PROOF_BYTES],
+    ) {
+        use forebay_fabric::sessions::{Limits, Principal};
+        use forebay_fabric::{Sessions, SystemClock};
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let principal = Principal {
+            tenant: "tenant",
+            id: "KEY",
+            secret: "secret",
+        };
+        let lease = std::time::Duration::from_secs(60);
+        let session = sessions.open_with_random_key(principal, lease);
+        let proof = session.unwrap().proof();
+        (sessions, proof)
     }
 
     /// Gives it the session of another client, as if its own had been found broken.

@@ -437,11 +437,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
-    use forebay_fabric::sessions::{Limits, Principal};
-    use forebay_fabric::{Link, Sessions, SystemClock, shm};
+    use forebay_fabric::{Link, Sessions};
     use forebay_proto::direct::{Call, Hop, Operation, ReplyWriter, Value, parse_request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream, UnixStream};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::Attributes;
@@ -512,25 +511,15 @@ mod tests {
     }
 
     async fn client(in_flight_max: usize, s3: &str) -> Client {
-        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
-        let principal = Principal {
-            tenant: "tenant",
-            id: "KEY",
-            secret: "secret",
-        };
-        let session = sessions.open_with_random_key(principal, Duration::from_secs(60));
-        let proof = session.unwrap().proof();
-        let (here, there) = UnixStream::pair().unwrap();
-        let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));
-        tokio::spawn(serve(ends.0.unwrap().link, sessions));
-        let link = Connection::Shm(Arc::new(ends.1.unwrap()));
         let options = Options {
             checksum: false,
             deadline: Duration::from_secs(5),
             in_flight_max,
             ..Options::default()
         };
-        Client::over(&link, s3, options).await
+        let (client, server, sessions) = Client::linked(s3, options).await;
+        tokio::spawn(serve(server, sessions));
+        client
     }
 
     #[tokio::test]

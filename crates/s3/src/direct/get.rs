@@ -15,7 +15,7 @@ use super::lender::Serving;
 use super::moved::Moved;
 use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late, parted, stopped};
 use crate::call::Call;
-use crate::object_get::{self, Found};
+use crate::object_get::{self, Found, cut_short};
 use crate::reply::{self, Reply};
 use crate::status::{Manner, Outcome};
 
@@ -227,11 +227,4 @@ async fn write<L: Link>(
         at = end;
     }
     Ok(())
-}
-
-fn cut_short() -> StoreError {
-    StoreError::new(
-        ErrorKind::Corrupt,
-        "the object is shorter than its record says",
-    )
 }

@@ -21,9 +21,20 @@ use crate::support::{ALPHA, Ask, BETA, START_MS, Server};
 
 /// A store that reads into buffers of the pool, and packs into others what it writes, as a store on a device does.
 #[derive(Clone, Default)]
-pub struct Packing(pub Arc<OnceLock<Pool>>);
+pub struct Packing(Arc<OnceLock<Pool>>);
 
 impl Packing {
+    /// A server over one.
+    pub async fn serve(config: Config) -> Server<Around<MemoryStore, Packing>> {
+        let detour = Packing::default();
+        let pool = Arc::clone(&detour.0);
+        let clock = Arc::new(AtomicU64::new(START_MS));
+        let wrap = |store| Around { store, detour };
+        let server = Server::over(config, u64::MAX, clock, wrap, None).await;
+        pool.set(server.pool.clone()).expect("set once");
+        server
+    }
+
     async fn packed(&self, from: &[u8]) -> Buf {
         let pool = self.0.get().expect("set before anything moves");
         let mut buf: BufMut = pool.take(from.len()).await;
@@ -58,12 +69,7 @@ async fn more_copies_than_the_pool_has_buffers_end_all_the_same() {
         etag: EtagKind::Crc64Nvme,
         ..Config::default()
     };
-    let clock = Arc::new(AtomicU64::new(START_MS));
-    let detour = Packing::default();
-    let pool = Arc::clone(&detour.0);
-    let wrap = |store| Around { store, detour };
-    let server = Server::over(config, u64::MAX, clock, wrap, None).await;
-    pool.set(server.pool.clone()).expect("set once");
+    let server = Packing::serve(config).await;
     server.make_bucket("bucket").await;
     let body: Vec<u8> = (0..3u32 << 20).map(|at| (at % 251) as u8).collect();
     server.put("/bucket/source", &body).await;

@@ -187,6 +187,21 @@ struct Together {
     four: Arc<Barrier>,
 }
 
+impl Together {
+    /// A server over one, with a bucket.
+    async fn serve() -> Server<Around<MemoryStore, Together>> {
+        let detour = Together {
+            begun: Arc::default(),
+            four: Arc::new(Barrier::new(4)),
+        };
+        let clock = Arc::new(AtomicU64::new(START_MS));
+        let wrap = |store| Around { store, detour };
+        let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+        server.make_bucket("bucket").await;
+        server
+    }
+}
+
 impl Detour<MemoryStore> for Together {
     async fn delete(
         &self,
@@ -207,14 +222,7 @@ async fn what_an_upload_leaves_is_removed_side_by_side() {
         |upload: &str| Ask::new("DELETE", upload),
         |_: &str| Ask::new("DELETE", "/bucket"),
     ] {
-        let detour = Together {
-            begun: Arc::default(),
-            four: Arc::new(Barrier::new(4)),
-        };
-        let clock = Arc::new(AtomicU64::new(START_MS));
-        let wrap = |store| Around { store, detour };
-        let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
-        server.make_bucket("bucket").await;
+        let server = Together::serve().await;
         let (upload, _) = begin(&server, "key", &[5, 5, 5, 5]).await;
         let ended = server.ask(ALPHA, ends(&upload));
         let ended = timeout(Duration::from_secs(20), ended).await;
@@ -226,14 +234,7 @@ async fn what_an_upload_leaves_is_removed_side_by_side() {
 
 #[tokio::test]
 async fn what_expires_is_removed_side_by_side() {
-    let detour = Together {
-        begun: Arc::default(),
-        four: Arc::new(Barrier::new(4)),
-    };
-    let clock = Arc::new(AtomicU64::new(START_MS));
-    let wrap = |store| Around { store, detour };
-    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
-    server.make_bucket("bucket").await;
+    let server = Together::serve().await;
     let rule = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter/>\
         <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
     let put = Ask::new("PUT", "/bucket?lifecycle").body(rule);

@@ -1,7 +1,5 @@
 //! Clients that are slow, on a bad line or on purpose.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_s3::Config;
@@ -12,7 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 
 use crate::copies::Packing;
-use crate::support::{ALPHA, Answer, Ask, BETA, Client, START_MS, Server, Sign, Who};
+use crate::support::{ALPHA, Answer, Ask, BETA, Client, Server, Sign, Who};
 
 /// Who knows an access key and not its secret.
 const LIAR: Who = Who {
@@ -175,12 +173,7 @@ async fn a_slow_reader_is_served_unless_others_wait_for_memory() {
 
 /// A store whose bodies take buffers of the pool, with a bucket of each tenant's.
 async fn packing() -> Server<Around<MemoryStore, Packing>> {
-    let detour = Packing::default();
-    let pool = Arc::clone(&detour.0);
-    let clock = Arc::new(AtomicU64::new(START_MS));
-    let wrap = |store| Around { store, detour };
-    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
-    pool.set(server.pool.clone()).expect("set once");
+    let server = Packing::serve(Config::default()).await;
     for (who, bucket) in [(ALPHA, "/bucket"), (BETA, "/betas")] {
         assert_eq!(server.ask(who, Ask::new("PUT", bucket)).await.status, 200);
     }
