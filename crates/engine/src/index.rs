@@ -155,21 +155,23 @@ impl Index {
 
     /// Whether all tables are there: one that is not would be made when it is written to.
     pub fn check_tables(&self) -> Result<()> {
-        looking(|| {
-            let tables = Table::ALL.map(Table::name).into_iter();
-            for table in tables.chain([SPACE.name()]) {
-                if !self.has_table(table)? {
-                    return Err(corrupt(&format!("table {table}")));
-                }
-            }
-            Ok(())
-        })
+        let there = self.table_names()?;
+        let mut tables = Table::ALL
+            .map(Table::name)
+            .into_iter()
+            .chain([SPACE.name()]);
+        match tables.find(|table| !there.iter().any(|found| found == table)) {
+            Some(lost) => Err(corrupt(&format!("table {lost}"))),
+            None => Ok(()),
+        }
     }
 
-    fn has_table(&self, name: &str) -> Result<bool> {
-        let transaction = self.begin_read()?;
-        let mut there = transaction.list_tables().map_err(failed)?;
-        Ok(there.any(|table| table.name() == name))
+    fn table_names(&self) -> Result<Vec<String>> {
+        looking(|| {
+            let transaction = self.begin_read()?;
+            let there = transaction.list_tables().map_err(failed)?;
+            Ok(there.map(|table| table.name().to_owned()).collect())
+        })
     }
 
     /// Where the journal goes on from this index.

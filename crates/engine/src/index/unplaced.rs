@@ -22,7 +22,11 @@ impl Index {
         if self.state(STATE_UNPLACED)?.is_none() {
             return Ok((rows, None));
         }
-        if !looking(|| self.has_table(UNPLACED.name()))? {
+        if !self
+            .table_names()?
+            .iter()
+            .any(|name| name == UNPLACED.name())
+        {
             let lost = corrupt("table unplaced");
             return match accepted {
                 true => Ok((rows, Some(lost))),
