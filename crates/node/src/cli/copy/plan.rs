@@ -126,20 +126,20 @@ fn matching(pattern: &str, target: &Address) -> Outcome<Walk> {
 fn walk(root: &Path, key_of: impl Fn(&str) -> Option<String>) -> Outcome<Walk> {
     let mut found = Walk::default();
     let mut folders = VecDeque::from([PathBuf::new()]);
-    // Without it there is nothing.
-    fs::read_dir(root).map_err(Failure::io(root.display()))?;
     while let Some(folder) = folders.pop_front() {
-        let entries = match fs::read_dir(root.join(&folder)) {
+        let path = root.join(&folder);
+        let entries = match fs::read_dir(&path).map_err(Failure::io(path.display())) {
             Ok(entries) => entries,
-            Err(error) => {
-                let path = root.join(&folder);
-                found.failures.push(Failure::io(path.display())(error));
+            // Without it there is nothing.
+            Err(failure) if folder.as_os_str().is_empty() => return Err(failure),
+            Err(failure) => {
+                found.failures.push(failure);
                 continue;
             }
         };
         for entry in entries {
             let added = entry
-                .map_err(Failure::io(root.join(&folder).display()))
+                .map_err(Failure::io(path.display()))
                 .and_then(|entry| found.add(&entry, &folder, &key_of));
             match added {
                 Ok(more) => folders.extend(more),

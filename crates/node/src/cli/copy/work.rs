@@ -283,10 +283,8 @@ async fn download_one(
         && context.transfer.resume
         && size.is_none_or(|size| size == there.len())
     {
-        let info = match context.known(&source.namespace, key).await {
-            Ok(info) => info,
-            Err(error) => return Err(context.not_found(error, &source.namespace, key).await),
-        };
+        let known = context.known(&source.namespace, key).await;
+        let info = context.found(known, &source.namespace, key).await?;
         if info.size == there.len()
             && let Some(crc) = info.crc64nvme
             && checksum(&path).await? == crc
@@ -302,10 +300,8 @@ async fn download_one(
         size,
         &context.transfer,
     );
-    match moved.await {
-        Ok(moved) => Ok(moved.into()),
-        Err(error) => Err(context.not_found(error, &source.namespace, key).await),
-    }
+    let moved = context.found(moved.await, &source.namespace, key).await?;
+    Ok(moved.into())
 }
 
 async fn copy_inside(
@@ -348,10 +344,8 @@ async fn copy_inside(
         let copy = format!("{prefix}{relative}");
         let (from, to) = ((&*source.namespace, key), (&*target.namespace, &*copy));
         let moved = transfer::copy_object(&context.client, from, to, &context.transfer);
-        match moved.await {
-            Ok(moved) => Ok(moved.into()),
-            Err(error) => Err(context.not_found(error, from.0, from.1).await),
-        }
+        let moved = context.found(moved.await, from.0, from.1).await?;
+        Ok(moved.into())
     });
     all(copies, context.parallel, tally).await;
     Ok(())
@@ -439,15 +433,24 @@ impl Context {
         broken
     }
 
-    /// A failure with an object that was there. A HEAD does not say whether it has gone, or its namespace has: that is asked for.
-    async fn not_found(&self, error: Error, namespace: &str, key: &str) -> Broken {
+    /// What came of an object that was there. A HEAD does not say whether it has gone, or its namespace has: that is asked for.
+    async fn found<T>(
+        &self,
+        found: Result<T, Error>,
+        namespace: &str,
+        key: &str,
+    ) -> Result<T, Broken> {
+        let error = match found {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
         if matches!(&error, Error::Refused(refusal) if refusal.code == "NotFound")
             && let Err(missing) = self.door.list(namespace, key, Some("/"), None).await
             && missing.kind() == Kind::NotFound
         {
-            return missing.into();
+            return Err(missing.into());
         }
-        error.into()
+        Err(error.into())
     }
 
     /// With many files in flight each gets few parts in flight.
