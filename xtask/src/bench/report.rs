@@ -41,8 +41,8 @@ asked by one client with 32 requests under way.
 
 Tables named Ceph are about one throwaway cluster of one monitor and one OSD that keeps its objects in memory, which it was made to take
 before, with the allocator that Ceph's own packages have: our store in one process (`forebay bench rados`) beside Ceph's own load generator,
-and our S3 gateway beside Ceph's own, both with their defaults. CPU is that of the gateway alone: what the OSD does for it is not in it.
-What comes out of the cache is compared with our engine, by the same doors.
+and our S3 gateway beside Ceph's own, both with their defaults, which keep no values; a row of ours with a cache says so. CPU is that of
+the gateway alone: what the OSD does for it is not in it. What comes out of the cache is compared with our engine, by the same doors.
 
 Tables named Execute are about `forebay bench exec`: functions called over the waist, in this process, over objects in the engine's
 cache, with one call in flight. Native is the same counting over the same reads, compiled into the program. CPU is that of all threads.
