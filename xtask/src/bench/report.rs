@@ -47,6 +47,9 @@ the gateway alone: what the OSD does for it is not in it. What comes out of the 
 Tables named Execute are about `forebay bench exec`: functions called over the waist, in this process, over objects in the engine's
 cache, with one call in flight. Native is the same counting over the same reads, compiled into the program. CPU is that of all threads.
 
+Commands are shown without `--endpoint` and keys: that they are asked of is the server that a row or its table names, with `--cache 0` where reads are
+cold and with `--backend memory` where values are in memory.
+
 The program measured is what `cargo xtask dist` builds: link-time optimisation, modules compiled, and laid out by a profile of these
 loads.
 ";
