@@ -1,5 +1,6 @@
 //! One endpoint, one identity: signs, sends, tries again.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,51 +16,13 @@ use sha2::{Digest, Sha256};
 
 use crate::connect::{Lease, Pool, Tls};
 use crate::direct::time_for;
-use crate::{Credentials, Endpoint, Error, Refusal, Result, answers};
+use crate::{Config, Credentials, Endpoint, Error, Refusal, Result, answers};
 
 /// The longest XML answer that is read: a page of 1000 long keys stays far below.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// The first pause before another attempt; each later one is twice as long, up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// How to reach a server.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Where it is.
-    pub endpoint: Endpoint,
-    /// As whom.
-    pub credentials: Credentials,
-    /// What goes with credentials that are good for a while.
-    pub session_token: Option<String>,
-    /// The region that signatures name.
-    pub region: String,
-    /// For `https`: whom to trust; the machine's certificates when missing.
-    pub tls: Option<Tls>,
-    /// The most connections, and so the most requests in flight.
-    pub connections_max: usize,
-    /// How often a call is made in all before it fails.
-    pub attempts: u32,
-    /// How long to wait for a connection, an answer's head, or the next bytes of a body. An answer may take a second more for every 256 KiB
-    /// that are sent, or copied inside the server, before it.
-    pub timeout: Duration,
-}
-
-impl Config {
-    /// The defaults: region `us-east-1`, 64 connections, 6 attempts, 60 s.
-    pub fn new(endpoint: Endpoint, credentials: Credentials) -> Config {
-        Config {
-            endpoint,
-            credentials,
-            session_token: None,
-            region: "us-east-1".to_owned(),
-            tls: None,
-            connections_max: 64,
-            attempts: 6,
-            timeout: Duration::from_secs(60),
-        }
-    }
-}
 
 /// An S3 client. Cloning shares its connections.
 #[derive(Clone)]
@@ -71,8 +34,8 @@ pub struct Client {
     version: Option<Arc<str>>,
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("config", &self.inner.config)
             .finish_non_exhaustive()
@@ -282,7 +245,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn lost(&self, what: impl std::fmt::Display) -> Error {
+    pub(crate) fn lost(&self, what: impl fmt::Display) -> Error {
         self.inner.pool.lost(what)
     }
 
@@ -422,7 +385,9 @@ impl Client {
         headers.insert("x-amz-date", text(date.as_str())?);
         headers.insert("x-amz-content-sha256", text(&payload_hash)?);
         if let Some(token) = &config.session_token {
-            headers.insert("x-amz-security-token", text(token)?);
+            let mut token = text(token)?;
+            token.set_sensitive(true);
+            headers.insert("x-amz-security-token", token);
         }
         let mut names: Vec<&str> = headers
             .keys()

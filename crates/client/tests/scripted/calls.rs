@@ -248,3 +248,17 @@ async fn what_is_about_an_object_is_refused_here_without_a_key() {
     }
     assert!(heads.try_recv().is_err());
 }
+
+#[test]
+fn a_client_shows_no_secret() {
+    let mut config = Config::new("http://127.0.0.1:1".parse().unwrap(), credentials());
+    config.session_token = Some("of-a-day".to_owned());
+    let client = Client::new(config.clone()).unwrap();
+    for shown in [format!("{config:?}"), format!("{client:?}")] {
+        assert!(shown.contains("KEY"), "{shown}");
+        assert!(
+            !shown.contains("secret") && !shown.contains("of-a-day"),
+            "{shown}"
+        );
+    }
+}
