@@ -144,7 +144,9 @@ impl Lines {
             let Some((name, value)) = line.split_once('=').filter(|_| inside) else {
                 continue;
             };
-            let value = Some(value.trim().to_owned());
+            // As of a variable that is set to nothing.
+            let value = Some(value.trim()).filter(|value| !value.is_empty());
+            let value = value.map(str::to_owned);
             match name.trim() {
                 "aws_access_key_id" => found.access_key = value,
                 "aws_secret_access_key" => found.secret_key = value,
@@ -165,7 +167,8 @@ mod tests {
     fn the_profile_asked_for_is_read() {
         let text = "[default]\naws_access_key_id = A\naws_secret_access_key=B=\n\
                     [profile other]\n# aws_access_key_id = no\naws_access_key_id=C\n\
-                    aws_secret_access_key=D\naws_session_token = T\nendpoint_url = http://localhost:1\n[half]\naws_access_key_id=E\n";
+                    aws_secret_access_key=D\naws_session_token = T\nendpoint_url = http://localhost:1\n[half]\naws_access_key_id=E\n\
+                    aws_secret_access_key=\n[blank]\naws_access_key_id=F\naws_secret_access_key=G\naws_session_token =\nendpoint_url = \n";
         let default = Lines::of(text, "default");
         assert_eq!(
             (default.access_key.as_deref(), default.secret_key.as_deref()),
@@ -178,6 +181,9 @@ mod tests {
         assert_eq!(other.endpoint.as_deref(), Some("http://localhost:1"));
         let half = Lines::of(text, "half");
         assert!(half.access_key.is_some() && half.secret_key.is_none());
+        let blank = Lines::of(text, "blank");
+        assert_eq!(blank.secret_key.as_deref(), Some("G"));
+        assert_eq!((blank.session_token, blank.endpoint), (None, None));
         assert!(Lines::of(text, "none").access_key.is_none());
     }
 }
