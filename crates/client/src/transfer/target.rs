@@ -297,10 +297,22 @@ impl Replaced {
             let given = fchown(file, Some(self.uid), Some(self.gid));
             let _ = given.or_else(|_| fchown(file, None, Some(self.gid)));
         }
-        match file.metadata()?.mode() & 0o777 == self.mode {
+        let now = file.metadata()?;
+        let mode = self.mode_in(now.gid());
+        match now.mode() & 0o777 == mode {
             true => Ok(()),
-            false => file.set_permissions(Permissions::from_mode(self.mode)),
+            false => file.set_permissions(Permissions::from_mode(mode)),
         }
+    }
+
+    /// The mode of a file that has this group. Where that is another one, its members were among all others, and those of the group that
+    /// was there are now: either get what both had. Who owns the file may do with it as they like, whatever the mode says.
+    fn mode_in(&self, gid: u32) -> u32 {
+        if gid == self.gid {
+            return self.mode;
+        }
+        let both = (self.mode >> 3) & self.mode & 0o7;
+        (self.mode & 0o700) | (both << 3) | both
     }
 }
 
@@ -409,4 +421,33 @@ fn read_progress(file: &File, progress: &Path, title: &str) -> io::Result<Vec<(u
 fn holds(file: &File, range: Range<u64>, crc: u64) -> bool {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     file.read_exact_at(&mut bytes, range.start).is_ok() && Crc64::of(&bytes).value() == crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_gets_another_group_is_open_to_nobody_else() {
+        for (mode, kept) in [
+            (0o600, 0o600),
+            (0o660, 0o600),
+            (0o640, 0o600),
+            (0o664, 0o644),
+            (0o666, 0o666),
+            (0o750, 0o700),
+            (0o755, 0o755),
+            // A group that may do less than all others.
+            (0o604, 0o600),
+            (0o646, 0o644),
+        ] {
+            let replaced = Replaced {
+                mode,
+                uid: 1,
+                gid: 2,
+            };
+            assert_eq!(replaced.mode_in(2), mode);
+            assert_eq!(replaced.mode_in(3), kept, "{mode:o}");
+        }
+    }
 }
