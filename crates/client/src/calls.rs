@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
-use crate::client::{Call, header};
+use crate::client::{Call, header, legal};
 use crate::direct::{Condition, Path};
 use crate::{Attributes, Client, Crc64, ListingPage, ObjectInfo, Result, answers};
 
@@ -57,7 +57,9 @@ impl Client {
         condition: Condition<'_>,
         attributes: &Attributes,
     ) -> Result<String> {
-        let call = described(Call::object(Method::PUT, namespace, key)?, attributes)?
+        let mut call = Call::object(Method::PUT, namespace, key)?;
+        call.headers = kept(attributes)?;
+        let call = call
             .header("x-amz-checksum-crc64nvme", &crc.to_header())?
             .body(body);
         // A conditional put that was done but not answered would be refused when made again.
@@ -193,12 +195,13 @@ impl Client {
     }
 }
 
-/// A call that makes an object, and says what is kept with it.
-pub(crate) fn described<'a>(mut call: Call<'a>, attributes: &Attributes) -> Result<Call<'a>> {
-    for (name, value) in attributes.headers() {
-        call = call.header(&name, &value)?;
-    }
-    Ok(call)
+/// What a call that makes an object says of what is kept with it.
+pub(crate) fn kept(attributes: &Attributes) -> Result<HeaderMap> {
+    let headers = attributes.headers();
+    headers
+        .iter()
+        .map(|(name, value)| legal(name, value))
+        .collect()
 }
 
 /// A call that makes an object only where the condition holds of what is there.

@@ -109,12 +109,7 @@ impl<'a> Call<'a> {
 
     /// Adds a header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Result<Call<'a>> {
-        let wrong = || Error::Local {
-            what: format!("header {name}"),
-            source: std::io::Error::other("not a legal header"),
-        };
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
-        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong())?;
+        let (name, value) = legal(name, value)?;
         self.headers.insert(name, value);
         Ok(self)
     }
@@ -442,6 +437,17 @@ impl Client {
             }
         }
     }
+}
+
+/// A header, if it is one.
+pub(crate) fn legal(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)> {
+    let wrong = || Error::Local {
+        what: format!("header {name}"),
+        source: std::io::Error::other("not a legal header"),
+    };
+    let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+    let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong())?;
+    Ok((header, value))
 }
 
 /// Waits before another attempt: twice as long each time, and never exactly as long as everybody else.

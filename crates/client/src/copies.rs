@@ -52,27 +52,26 @@ impl Client {
         })
     }
 
-    /// Begins an upload that will be kept with all that is kept with an object, whose headers these are.
-    pub(crate) async fn create_upload_like(
+    /// What a call that makes an object says, where all is to be kept with it that is kept with another one, whose headers these are.
+    pub(crate) async fn kept_with(
         &self,
-        from: (&str, &str),
+        (namespace, key): (&str, &str),
         headers: &HeaderMap,
-        to: (&str, &str),
-    ) -> Result<String> {
-        let mut call = Call::object(Method::POST, to.0, to.1)?;
+    ) -> Result<HeaderMap> {
+        let mut kept = HeaderMap::new();
         for (name, value) in headers {
             let text = name.as_str();
             if kept::HEADERS.contains(&text) || text.starts_with(kept::USER) {
-                call.headers.append(name, value.clone());
+                kept.append(name, value.clone());
             }
         }
         // Whoever may not read tags may copy what has none.
         if ObjectInfo::from_headers(headers)?.tags > 0 {
-            let tags = self.tags(from.0, from.1).await?.to_header();
+            let tags = self.tags(namespace, key).await?.to_header();
             let tags = HeaderValue::try_from(tags).map_err(|_| odd_tags())?;
-            call.headers.insert(kept::TAGGING, tags);
+            kept.insert(kept::TAGGING, tags);
         }
-        self.begin_upload(call).await
+        Ok(kept)
     }
 
     /// The tags of an object.

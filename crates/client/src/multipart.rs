@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use forebay_proto::s3::xml::MAX_PARTS;
-use http::Method;
+use http::{HeaderMap, Method};
 
-use crate::calls::{conditional, described};
+use crate::calls::{conditional, kept};
 use crate::client::{Call, header};
 use crate::direct::{Condition, Path};
 use crate::{Attributes, Client, Crc64, Part, Result, UnfinishedUpload, answers};
@@ -20,12 +20,18 @@ impl Client {
         key: &str,
         attributes: &Attributes,
     ) -> Result<String> {
-        let call = Call::object(Method::POST, namespace, key)?;
-        self.begin_upload(described(call, attributes)?).await
+        self.begin_upload(namespace, key, kept(attributes)?).await
     }
 
-    /// The same; the call has the headers of what is kept with the object.
-    pub(crate) async fn begin_upload(&self, call: Call<'_>) -> Result<String> {
+    /// The same; the headers are those of what is kept with the object.
+    pub(crate) async fn begin_upload(
+        &self,
+        namespace: &str,
+        key: &str,
+        kept: HeaderMap,
+    ) -> Result<String> {
+        let mut call = Call::object(Method::POST, namespace, key)?;
+        call.headers = kept;
         let mut call = call
             .header("x-amz-checksum-algorithm", "CRC64NVME")?
             .header("x-amz-checksum-type", "FULL_OBJECT")?;

@@ -355,7 +355,7 @@ impl Rpc {
             }
             (Some(v1::Reason::LinkLost), _) => return lost(),
             (Some(v1::Reason::Stopped), _) => 429,
-            (Some(v1::Reason::Quota), _) => 413,
+            (Some(v1::Reason::Quota | v1::Reason::TooLarge), _) => 413,
             (Some(v1::Reason::NoSpace | v1::Reason::ReadOnly), _) => 507,
             (_, Code::NotFound) => 404,
             (_, Code::Unauthenticated | Code::PermissionDenied) => 403,

@@ -27,14 +27,14 @@ pub async fn copy_object(
         client.copy(from, to, info.size).await?;
         false
     } else {
-        let upload = &client.create_upload_like(from, &headers, to).await?;
         let value = Moving {
             client,
             namespace: to.0,
             key: to.1,
             options,
         };
-        options.unfinished.add(value, upload);
+        let kept = client.kept_with(from, &headers).await?;
+        let upload = &options.unfinished.begin(value, kept).await?;
         if let Err(error) = value.copy_parts(from, &info, upload).await {
             value.abort(upload).await;
             return Err(error);

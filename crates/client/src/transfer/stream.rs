@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{self, Sender};
 use super::pieces::Piece;
 use super::upload::joined;
 use super::{MEMORY_BYTES, Moved, Moving, Options, PARTS_MAX, Staging};
+use crate::calls::kept;
 use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Part, PutOptions, Result};
 
@@ -73,11 +74,8 @@ impl Moving<'_> {
             let piece = piece(first, staging).await?;
             return self.put(piece, crc, put).await;
         }
-        let begun = self
-            .client
-            .create_upload(self.namespace, self.key, &put.attributes);
-        let upload = &begun.await?;
-        self.options.unfinished.add(self, upload);
+        let kept = kept(&put.attributes)?;
+        let upload = &self.options.unfinished.begin(self, kept).await?;
         let room = &Semaphore::new((MEMORY_BYTES / UNIT_BYTES) as usize);
         let parts = stream::unfold(
             (1, Some(first), chunks),

@@ -12,6 +12,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use super::mark::Mark;
 use super::pieces::Piece;
 use super::{Moved, Moving, Options, Staging};
+use crate::calls::kept;
 use crate::direct::{Condition, Path as Way};
 use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
 
@@ -180,11 +181,8 @@ impl Moving<'_> {
 
     /// A new upload, with its mark if it is to have one.
     async fn begin(self, put: &PutOptions, mark: Option<&Mark>) -> Result<String> {
-        let begun = self
-            .client
-            .create_upload(self.namespace, self.key, &put.attributes);
-        let upload = begun.await?;
-        self.options.unfinished.add(self, &upload);
+        let kept = kept(&put.attributes)?;
+        let upload = self.options.unfinished.begin(self, kept).await?;
         if let Some(mark) = mark {
             if let Err(error) = mark.put(self, &upload).await {
                 self.abort(&upload).await;

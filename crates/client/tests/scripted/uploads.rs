@@ -2,12 +2,13 @@
 
 use std::io::Cursor;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
-use forebay_client::transfer::{Moved, Options, upload_file, upload_stream};
+use forebay_client::transfer::{Moved, Options, copy_object, upload_file, upload_stream};
 use forebay_client::{Client, Error, Kind, PutOptions};
+use tokio::sync::mpsc::unbounded_channel;
 
-use crate::script::{answer, refusal, serve};
+use crate::script::{Act, answer, refusal, serve};
 
 const PART: usize = 5 << 20;
 
@@ -22,11 +23,7 @@ fn holding() -> (Client, Arc<Mutex<Vec<String>>>) {
         let refused = target.starts_with("/ns/there?") && head.contains("if-none-match: *\r\n");
         match method {
             "GET" => answer("200 OK", "", b"<ListMultipartUploadsResult/>"),
-            "POST" if target.ends_with("?uploads=") => answer(
-                "200 OK",
-                "",
-                b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>",
-            ),
+            "POST" if target.ends_with("?uploads=") => begun(),
             "POST" if refused => refusal("412 Precondition Failed", "PreconditionFailed"),
             "POST" => answer("200 OK", "", b"<Result><ETag>\"e-2\"</ETag></Result>"),
             "PUT" => answer("200 OK", "etag: \"e\"\r\n", b""),
@@ -35,6 +32,12 @@ fn holding() -> (Client, Arc<Mutex<Vec<String>>>) {
         }
     });
     (client, heads)
+}
+
+fn begun() -> Act {
+    let id =
+        b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>";
+    answer("200 OK", "", id)
 }
 
 /// Stores `from`, or as much as a stream, under `key` if it is absent.
@@ -77,6 +80,64 @@ async fn what_is_sent_in_parts_replaces_nothing_either_if_it_is_not_to() {
         assert_eq!(refused.kind(), Kind::Precondition, "{refused}");
         // Nobody goes on with it.
         assert_eq!(given_up(&heads), 1);
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn an_upload_that_is_given_up_while_it_is_begun_is_ended() {
+    let file = std::env::temp_dir().join(format!("forebay-begun-{}", std::process::id()));
+    std::fs::write(&file, vec![7; PART + 1]).unwrap();
+    for way in ["file", "stream", "copy"] {
+        for (told, ended) in [(begun(), 1), (refusal("403 Forbidden", "AccessDenied"), 0)] {
+            let heads = Arc::new(Mutex::new(Vec::<String>::new()));
+            let seen = heads.clone();
+            let (asked, mut asks) = unbounded_channel();
+            let (tell, to_tell) = mpsc::channel();
+            let to_tell = Mutex::new(to_tell);
+            let client = serve(move |head| {
+                let (method, _) = head.split_once(' ').unwrap();
+                seen.lock().unwrap().push(method.to_owned());
+                match method {
+                    "HEAD" => Act::Say(
+                        b"HTTP/1.1 200 OK\r\ncontent-length: 600000000\r\netag: \"e\"\r\n\r\n"
+                            .into(),
+                    ),
+                    "GET" => answer("200 OK", "", b"<ListMultipartUploadsResult/>"),
+                    "POST" => {
+                        asked.send(()).unwrap();
+                        to_tell.lock().unwrap().recv().unwrap()
+                    }
+                    "DELETE" => answer("204 No Content", "", b""),
+                    _ => panic!("{head}"),
+                }
+            });
+            let options = Options {
+                part_bytes: Some(PART as u64),
+                ..Options::default()
+            };
+            let put = PutOptions::default();
+            let sent = async {
+                match way {
+                    "file" => upload_file(&client, "ns", "key", &file, &put, &options).await,
+                    "stream" => {
+                        let reader = Cursor::new(vec![7; PART + 1]);
+                        upload_stream(&client, "ns", "key", "it", reader, &put, &options).await
+                    }
+                    _ => copy_object(&client, ("ns", "from"), ("ns", "key"), &options).await,
+                }
+            };
+            tokio::select! {
+                sent = sent => panic!("{sent:?}"),
+                _ = asks.recv() => {}
+            }
+            // The server has begun it, or not; its answer comes to nobody who sends.
+            let answered = async { tell.send(told).unwrap() };
+            tokio::join!(options.unfinished.abort(), answered);
+            let heads = heads.lock().unwrap();
+            let deleted = heads.iter().filter(|method| *method == "DELETE");
+            assert_eq!(deleted.count(), ended, "{way}");
+        }
     }
     std::fs::remove_file(file).unwrap();
 }
