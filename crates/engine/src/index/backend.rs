@@ -92,7 +92,8 @@ impl Health {
         self.unknown.load(SeqCst)
     }
 
-    fn refuse(&self) {
+    /// The library is of no use until its file is opened again.
+    pub fn refuse(&self) {
         self.refused.store(true, SeqCst);
     }
 

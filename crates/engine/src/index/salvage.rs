@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_store::Result;
-use redb::{TableDefinition, TableHandle};
+use redb::{TableDefinition, TableHandle, WriteTransaction};
 
 use crate::mend::Salvage;
 
@@ -63,10 +63,7 @@ impl Index {
         guarded(|| {
             let transaction = self.begin()?;
             if found.broken.is_some() {
-                let tables = transaction.list_tables().map_err(failed)?.count();
-                let aside = format!("{} set aside {tables}", table.name());
-                let aside = TableDefinition::<&[u8], &[u8]>::new(&aside);
-                transaction.rename_table(table, aside).map_err(failed)?;
+                set_aside(&transaction, table)?;
             } else {
                 transaction.delete_table(table).map_err(failed)?;
             }
@@ -80,4 +77,15 @@ impl Index {
             transaction.commit().map_err(failed)
         })
     }
+}
+
+/// Gives a table, if it is there, a name of which there is none: nothing of it is read.
+pub(super) fn set_aside(transaction: &WriteTransaction, table: RawTable) -> Result<()> {
+    let tables: Vec<_> = transaction.list_tables().map_err(failed)?.collect();
+    if tables.iter().all(|there| there.name() != table.name()) {
+        return Ok(());
+    }
+    let aside = format!("{} set aside {}", table.name(), tables.len());
+    let aside = TableDefinition::<&[u8], &[u8]>::new(&aside);
+    transaction.rename_table(table, aside).map_err(failed)
 }

@@ -1,7 +1,7 @@
 //! Rows whose place in the index cannot be read: they wait in a table of their own, and in memory above the others, until it can.
 
 use bytes::Bytes;
-use forebay_store::{ErrorKind, Result, StoreError};
+use forebay_store::{Result, StoreError};
 use redb::{TableDefinition, TableHandle, WriteTransaction};
 
 use crate::keys::Table;
@@ -9,9 +9,10 @@ use crate::mend::Salvage;
 use crate::tables::Memtable;
 
 use super::backend::{is_damage, looking};
+use super::salvage::set_aside;
 use super::{Index, RawTable, corrupt, definition, failed, put_state, remove_state, seal};
 
-const UNPLACED: RawTable = TableDefinition::new("unplaced");
+pub(super) const UNPLACED: RawTable = TableDefinition::new("unplaced");
 /// Says that the table is there, so that it cannot be lost without a word.
 const STATE_UNPLACED: &[u8] = b"unplaced";
 
@@ -83,17 +84,25 @@ impl Index {
     }
 }
 
-/// `None` where the medium does not give it.
+/// `None` where the medium does not give it, or nothing leads there.
 fn unless_unread<T>(looked: Result<T>) -> Result<Option<T>> {
     match looked {
-        Err(error) if error.kind() == ErrorKind::Io && is_damage(&error) => Ok(None),
+        Err(error) if is_damage(&error) => Ok(None),
         looked => looked.map(Some),
     }
 }
 
-/// Replaces the rows that wait for their places.
+/// Removes the rows that waited for their places. Which pages they have cannot be told where one of those cannot be read: then the table is
+/// set aside with them.
+pub(super) fn remove_unplaced(transaction: &WriteTransaction, is_set_aside: bool) -> Result<()> {
+    match is_set_aside {
+        true => set_aside(transaction, UNPLACED),
+        false => transaction.delete_table(UNPLACED).map(drop).map_err(failed),
+    }
+}
+
+/// Puts the rows that wait for their places where there are none.
 pub(super) fn put_unplaced(transaction: &WriteTransaction, unplaced: &Memtable) -> Result<()> {
-    transaction.delete_table(UNPLACED).map_err(failed)?;
     if unplaced.is_empty() {
         return remove_state(transaction, STATE_UNPLACED);
     }

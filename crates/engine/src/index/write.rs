@@ -4,8 +4,8 @@ use std::error::Error;
 use std::iter::Peekable;
 
 use bytes::Bytes;
-use forebay_store::{ErrorKind, Result};
-use redb::{ReadableTable, WriteTransaction};
+use forebay_store::{ErrorKind, Result, StoreError};
+use redb::{ReadableTable, TableHandle, WriteTransaction};
 
 use crate::group::Position;
 use crate::keys::Table;
@@ -13,7 +13,7 @@ use crate::tables::Memtable;
 
 use super::backend::guarded;
 use super::map::{by_chunk, write_space};
-use super::unplaced::put_unplaced;
+use super::unplaced::{UNPLACED, put_unplaced, remove_unplaced};
 use super::{
     Index, RawTable, STATE_AHEAD, STATE_JOURNAL, Snapshot, definition, failed, put_state,
     remove_state, seal, tombstone,
@@ -31,11 +31,30 @@ enum Removal {
     Tombstone,
 }
 
+/// What a transaction is at, where what cannot be read may be gone past.
+#[derive(Clone, Copy)]
+enum At {
+    Rows(Table),
+    /// The rows that waited until now.
+    Waiting,
+}
+
+impl At {
+    fn table_name(self) -> &'static str {
+        match self {
+            At::Rows(table) => table.name(),
+            At::Waiting => UNPLACED.name(),
+        }
+    }
+}
+
 /// How a memtable is written.
 struct Plan {
     removals: [Removal; Table::ALL.len()],
     /// Rows that have no place.
     unplaced: Memtable,
+    /// The table of those that waited until now is not looked through to free its pages.
+    sets_aside: bool,
 }
 
 impl Default for Plan {
@@ -43,13 +62,18 @@ impl Default for Plan {
         Plan {
             removals: [Removal::TakeOut; Table::ALL.len()],
             unplaced: Memtable::default(),
+            sets_aside: false,
         }
     }
 }
 
 impl Plan {
-    fn joins(&self, table: Table) -> bool {
-        matches!(self.removals[table as usize], Removal::TakeOut)
+    /// Whether there is a way past what is there that it does not take yet.
+    fn has_way_past(&self, at: At) -> bool {
+        match at {
+            At::Rows(table) => matches!(self.removals[table as usize], Removal::TakeOut),
+            At::Waiting => !self.sets_aside,
+        }
     }
 }
 
@@ -84,30 +108,44 @@ impl Index {
         loop {
             let mut at = None;
             let written = guarded(|| self.write(memtable, position, &plan, &mut at, &mut room));
-            match (written, at) {
-                (Err(error), Some(table))
-                    if error.kind() == ErrorKind::Io
-                        && self.is_refused_a_read()
-                        && plan.joins(table) =>
-                {
-                    let (error, table_name): (&dyn Error, _) = (&error, table.name());
-                    tracing::error!(error, table_name, "the index is written past that");
+            let Err(error) = written else {
+                return Ok(plan.unplaced);
+            };
+            let is_passable = |at: &At| self.is_in_the_way(&error) && plan.has_way_past(*at);
+            let Some(at) = at.filter(is_passable) else {
+                return Err(error);
+            };
+            let (error, table): (&dyn Error, _) = (&error, at.table_name());
+            tracing::error!(error, table, "the index is written past that");
+            self.health.refuse();
+            self.reopen(false, &mut show)?;
+            match at {
+                At::Rows(table) => {
                     plan.removals[table as usize] = Removal::Tombstone;
-                    self.reopen(false, &mut show)?;
                     self.find_unplaced(table, memtable, memtable, &mut plan.unplaced)?;
                 }
-                (written, _) => return written.map(|()| plan.unplaced),
+                At::Waiting => plan.sets_aside = true,
             }
         }
     }
 
-    /// Writes what of a memtable has a place. Of a failure `at` tells which table's rows were being written.
+    /// Whether what a transaction came to cannot be read, or is garbage on which the library gave up amid its work: opened again it can be
+    /// written past that.
+    fn is_in_the_way(&self, error: &StoreError) -> bool {
+        match error.kind() {
+            ErrorKind::Io => self.is_refused_a_read(),
+            ErrorKind::Corrupt => !self.is_unknown(),
+            _ => false,
+        }
+    }
+
+    /// Writes what of a memtable has a place. Of a failure `at` tells what was being written.
     fn write(
         &self,
         memtable: &Memtable,
         position: Position,
         plan: &Plan,
-        at: &mut Option<Table>,
+        at: &mut Option<At>,
         mut room: impl FnMut() -> Result<u64>,
     ) -> Result<()> {
         let has_place = |table, key: &Bytes| plan.unplaced.get(table, key).is_none();
@@ -123,7 +161,7 @@ impl Index {
             let mut left = room()?.max(ROW_BYTES);
             let transaction = self.begin()?;
             for (table, rows) in &mut tables {
-                *at = Some(*table);
+                *at = Some(At::Rows(*table));
                 let removal = plan.removals[*table as usize];
                 put_rows(&transaction, definition(*table), rows, removal, &mut left)?;
             }
@@ -136,6 +174,9 @@ impl Index {
                 transaction.commit().map_err(failed)?;
                 continue;
             }
+            *at = Some(At::Waiting);
+            remove_unplaced(&transaction, plan.sets_aside)?;
+            *at = None;
             put_unplaced(&transaction, &plan.unplaced)?;
             put_state(&transaction, STATE_JOURNAL, &position.encode())?;
             remove_state(&transaction, STATE_AHEAD)?;

@@ -1,0 +1,192 @@
+//! Rows whose place in the index cannot be read, or is garbage: they wait, and nothing that was acknowledged is lost meanwhile.
+
+mod support;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine, OpenError};
+use forebay_io::sim::{SimClock, SimDisk};
+use forebay_io::{Disk, File, OpenOptions};
+use forebay_mem::{PAGE_BYTES, Pool};
+use forebay_store::{Address, DeleteOptions, ErrorKind, Result, Store};
+use support::{bytes, config, content, get, put, spoil_in_index, tenant};
+
+const KEYS: u64 = 300;
+
+fn try_open(disk: &SimDisk, config: Config) -> std::result::Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
+}
+
+/// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
+fn uncached() -> Config {
+    Config {
+        index_cache_bytes: 0,
+        index_check_bytes: 0,
+        recent_bytes: 0,
+        cache_bytes: 0,
+        ..config()
+    }
+}
+
+fn accepting() -> Config {
+    Config {
+        accept_damaged_index: true,
+        ..uncached()
+    }
+}
+
+fn open(disk: &SimDisk) -> Engine<SimDisk> {
+    try_open(disk, uncached()).unwrap()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// Inline: the index has it.
+fn value(number: u64) -> Vec<u8> {
+    bytes(number + 1, 50)
+}
+
+async fn store(engine: &Engine<SimDisk>, numbers: Range<u64>) {
+    for number in numbers {
+        let key = key(number);
+        put(engine, Address::object("n", &key), &value(number))
+            .await
+            .unwrap();
+    }
+}
+
+async fn delete(engine: &Engine<SimDisk>, number: u64) {
+    let key = key(number);
+    let options = DeleteOptions::default();
+    let deleted = engine.delete(Address::object("n", &key), options).await;
+    deleted.unwrap();
+}
+
+async fn look(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
+    let found = get(engine, Address::object("n", &key(number))).await?;
+    assert!(found == value(number), "{number}");
+    Ok(())
+}
+
+async fn kind_of(engine: &Engine<SimDisk>, number: u64) -> Option<ErrorKind> {
+    look(engine, number).await.err().map(|error| error.kind())
+}
+
+/// All rows are in the index and none is in memory.
+async fn filled(disk: &SimDisk) {
+    let engine = open(disk);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    store(&engine, 0..KEYS).await;
+    engine.close();
+}
+
+/// Where the pages begin that hold these bytes.
+fn pages(disk: &SimDisk, needle: &[u8]) -> Vec<usize> {
+    let index = content(disk, "index");
+    let windows = index.windows(needle.len()).enumerate();
+    let places = windows.filter(|(_, window)| *window == needle);
+    let pages: Vec<_> = places.map(|(at, _)| at / PAGE_BYTES * PAGE_BYTES).collect();
+    assert!(!pages.is_empty());
+    pages
+}
+
+/// What could not be read is zeroes now, or what rotted.
+fn erase(disk: &SimDisk, pages: &[usize]) {
+    let options = OpenOptions {
+        create: false,
+        read_only: false,
+        direct: false,
+    };
+    let file = disk.open("index", options).unwrap();
+    for page in pages {
+        file.write_all_at(*page as u64, &[0; PAGE_BYTES]).unwrap();
+    }
+    file.sync_data().unwrap();
+}
+
+/// A drive gives zeroes for a sector that it replaced.
+#[tokio::test]
+async fn a_page_that_is_garbage_is_in_the_way_of_its_rows_alone() {
+    let lost = 100;
+    for was_unread in [true, false] {
+        let disk = SimDisk::new(1);
+        filled(&disk).await;
+        let pages = pages(&disk, &value(lost));
+        let engine = open(&disk);
+        if was_unread {
+            for page in &pages {
+                disk.spoil("index", *page as u64).unwrap();
+            }
+            delete(&engine, lost).await;
+            engine.checkpoint().await.unwrap();
+            erase(&disk, &pages);
+        } else {
+            erase(&disk, &pages);
+            delete(&engine, lost).await;
+        }
+        delete(&engine, lost + 1).await;
+        engine.checkpoint().await.unwrap();
+        assert!(!engine.metrics().read_only);
+        let killed = disk.crash(1);
+        engine.close();
+        drop(engine);
+        for (disk, config) in [(&killed, accepting()), (&disk, uncached())] {
+            for round in 0..2 {
+                let engine = try_open(disk, config.clone()).unwrap();
+                for number in 0..KEYS {
+                    match kind_of(&engine, number).await {
+                        Some(ErrorKind::NotFound) => {
+                            assert!((lost..lost + 2).contains(&number), "{number}");
+                        }
+                        Some(kind) => {
+                            assert_eq!(kind, ErrorKind::Corrupt);
+                            assert!(number.abs_diff(lost) < 50, "{number}");
+                        }
+                        None => assert!(!(lost..lost + 2).contains(&number), "{number}"),
+                    }
+                }
+                store(&engine, KEYS + round..KEYS + round + 1).await;
+                engine.checkpoint().await.unwrap();
+                look(&engine, KEYS + round).await.unwrap();
+                engine.close();
+            }
+        }
+    }
+}
+
+/// A store in which rows wait, those of these values among them.
+async fn waiting(disk: &SimDisk, numbers: Range<u64>) -> Engine<SimDisk> {
+    filled(disk).await;
+    let engine = open(disk);
+    // Where the next rows go.
+    spoil_in_index(disk, &value(KEYS - 1));
+    store(&engine, numbers).await;
+    engine.checkpoint().await.unwrap();
+    engine
+}
+
+#[tokio::test]
+async fn waiting_rows_go_on_to_wait_where_their_own_table_cannot_be_read() {
+    let disk = SimDisk::new(3);
+    let there = KEYS..KEYS + 120;
+    let engine = waiting(&disk, there.clone()).await;
+    for round in 1..4 {
+        spoil_in_index(&disk, &value(KEYS + 30 * round));
+        store(&engine, there.end + round..there.end + round + 1).await;
+        engine.checkpoint().await.unwrap();
+        assert!(!engine.metrics().read_only);
+    }
+    let killed = disk.crash(1);
+    engine.close();
+    drop(engine);
+    for disk in [killed, disk] {
+        let engine = open(&disk);
+        for number in there.clone().chain(there.end + 1..there.end + 4) {
+            look(&engine, number).await.unwrap();
+        }
+    }
+}
