@@ -4,6 +4,7 @@ mod backend;
 mod map;
 mod salvage;
 mod snapshot;
+mod state;
 mod unplaced;
 mod walk;
 mod write;
@@ -26,8 +27,8 @@ use crate::codec::crc32c;
 use crate::group::Position;
 use crate::keys::Table;
 
-pub(crate) use backend::is_damage;
 use backend::{Backend, Health, Unread, guarded, looking};
+pub(crate) use backend::is_damage;
 pub(crate) use map::{SPACE, decode_chunk};
 pub(crate) use snapshot::Snapshot;
 pub(crate) use walk::Row;

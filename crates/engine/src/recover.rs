@@ -141,6 +141,9 @@ pub(crate) fn open<D: Disk>(
     let index_bytes = index_file.len().map_err(failed("reading the index"))?;
     let check = index_bytes <= config.index_check_bytes;
     let (index, index_damage) = open_index(&index_file, check, &config)?;
+    let state_damage = index
+        .check_state(config.accept_damaged_index)
+        .map_err(|error| unless_accepted(&config, error))?;
     if index.store()? != Some(geometry.store) {
         return Err(OpenError::Mismatch);
     }
@@ -181,6 +184,10 @@ pub(crate) fn open<D: Disk>(
             "{}: what is damaged is refused when it is read",
             error.message()
         );
+        core.note_for_good(Finding::of_nobody(what));
+    }
+    if let Some(error) = state_damage {
+        let what = format!("{}: its key was put right", error.message());
         core.note_for_good(Finding::of_nobody(what));
     }
     for finding in mended.into_iter().chain(superblock.mend(&core.data)) {

@@ -170,6 +170,37 @@ async fn waiting(disk: &SimDisk, numbers: Range<u64>) -> Engine<SimDisk> {
 }
 
 #[tokio::test]
+async fn waiting_rows_are_not_lost_with_the_key_of_the_row_that_tells_of_them() {
+    let disk = SimDisk::new(2);
+    let there = KEYS..KEYS + 10;
+    waiting(&disk, there.clone()).await.close();
+    // The keys lie one behind the other.
+    let keys = b"journalstoreunplaced";
+    let at = content(&disk, "index");
+    let at = at.windows(keys.len()).enumerate();
+    for (at, _) in at.filter(|(_, window)| window == keys) {
+        disk.rot("index", (at + keys.len() - 1) as u64, 1).unwrap();
+    }
+    let refused = try_open(&disk, uncached()).err();
+    assert!(matches!(refused, Some(OpenError::Index(_))), "{refused:?}");
+    let engine = try_open(&disk, accepting()).unwrap();
+    let findings = engine.findings();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.what.contains("put right")),
+        "{findings:?}"
+    );
+    engine.close();
+    drop(engine);
+    let engine = open(&disk);
+    assert!(engine.findings().is_empty());
+    for number in there {
+        look(&engine, number).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn waiting_rows_go_on_to_wait_where_their_own_table_cannot_be_read() {
     let disk = SimDisk::new(3);
     let there = KEYS..KEYS + 120;

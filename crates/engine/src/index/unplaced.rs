@@ -14,24 +14,22 @@ use super::{Index, RawTable, corrupt, definition, failed, put_state, remove_stat
 
 pub(super) const UNPLACED: RawTable = TableDefinition::new("unplaced");
 /// Says that the table is there, so that it cannot be lost without a word.
-const STATE_UNPLACED: &[u8] = b"unplaced";
+pub(super) const STATE_UNPLACED: &[u8] = b"unplaced";
 
 impl Index {
     /// The rows that wait for their places. Those that are damaged are given up if that is `accepted`; the error is what is wrong with them.
     pub fn unplaced(&self, accepted: bool) -> Result<(Memtable, Option<StoreError>)> {
         let mut rows = Memtable::default();
-        if self.state(STATE_UNPLACED)?.is_none() {
-            return Ok((rows, None));
-        }
-        if !self
+        let is_said = self.state(STATE_UNPLACED)?.is_some();
+        let is_there = self
             .table_names()?
             .iter()
-            .any(|name| name == UNPLACED.name())
-        {
-            let lost = corrupt("table unplaced");
-            return match accepted {
-                true => Ok((rows, Some(lost))),
-                false => Err(lost),
+            .any(|name| name == UNPLACED.name());
+        let lost = (is_said != is_there).then(|| corrupt("table unplaced"));
+        if !is_there || (lost.is_some() && !accepted) {
+            return match lost {
+                Some(lost) if !accepted => Err(lost),
+                lost => Ok((rows, lost)),
             };
         }
         let found = self.salvage(UNPLACED, |key, row| decode(key, row).is_some())?;
@@ -45,7 +43,8 @@ impl Index {
         let Salvage {
             broken, damaged, ..
         } = found;
-        let damage = broken.or(damaged.into_iter().next().map(|(_, error)| error));
+        let damaged = damaged.into_iter().map(|(_, error)| error);
+        let damage = broken.into_iter().chain(damaged).chain(lost).next();
         match damage {
             Some(error) if !accepted => Err(error),
             damage => Ok((rows, damage)),
