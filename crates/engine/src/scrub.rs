@@ -141,7 +141,12 @@ fn find<D: Disk>(
     entry: &Entry,
     label: &Label,
 ) -> Result<Option<(VecDeque<Segment>, Pins<D>)>> {
-    let damaged = |error| row_mismatch(core, label, error);
+    let damaged = |error: StoreError| {
+        if error.kind() == ErrorKind::Io {
+            core.note(label.finding(error.message().to_owned()));
+        }
+        row_mismatch(core, label, error)
+    };
     for _ in 0..LOOKS_MAX {
         let _visit = core.reclaim.visit();
         let view = View {

@@ -8,7 +8,9 @@ use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::{PAGE_BYTES, Pool};
 use forebay_store::{Address, ErrorKind, Result, Store};
-use support::{bytes, check_space, config, content, get, places_of_map, put, replace, tenant};
+use support::{
+    bytes, check_space, config, content, get, places_of_map, put, replace, spoil_in_index, tenant,
+};
 
 const KEYS: u64 = 300;
 const LARGE_BYTES: usize = 600_000;
@@ -109,6 +111,24 @@ async fn a_sector_of_the_index_is_in_the_way_of_its_rows_alone() {
         put(&engine, address, b"value").await.unwrap();
         engine.checkpoint().await.unwrap();
         engine.close();
+    }
+}
+
+/// It looks for nobody's bytes in vain without a word.
+#[tokio::test]
+async fn a_scrub_names_the_values_of_which_the_index_does_not_give_the_bytes() {
+    let disk = SimDisk::new(7);
+    filled(&disk).await;
+    let lost = 100;
+    spoil_in_index(&disk, &bytes(lost, 50));
+    let engine = try_open(&disk, checking(0)).unwrap();
+    for _ in 0..2 {
+        let scrubbed = engine.scrub(|_| ()).await.unwrap();
+        let findings = engine.findings();
+        assert_eq!(scrubbed.damaged, findings.len() as u64, "{findings:?}");
+        let mut named = findings.iter().filter(|found| found.key == key(lost));
+        let found = named.next().unwrap();
+        assert!(found.what.contains("cannot be read"), "{found:?}");
     }
 }
 
