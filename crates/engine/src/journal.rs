@@ -56,6 +56,8 @@ struct Journal<D: Disk> {
     sync_failed: bool,
     /// When the last group was committed.
     busy: Duration,
+    /// When it was last tried to bring into the index what has no place there.
+    tried: Duration,
 }
 
 /// Runs until the queue is closed and empty.
@@ -111,6 +113,7 @@ impl<D: Disk> Journal<D> {
             deadline: None,
             sync_failed: false,
             busy: Duration::ZERO,
+            tried: Duration::ZERO,
         }
     }
 
@@ -142,10 +145,11 @@ impl<D: Disk> Journal<D> {
                 // An index without room is tried again after as long a time.
                 if core.tables.is_settled() && core.tables.frozen().is_some() {
                     core.handoff.retry();
-                } else if let Err(Unwritten::Unknown(error)) = self.next_segment() {
-                    core.latch_read_only(&error);
+                } else {
+                    self.begin_checkpoint();
                 }
             }
+            self.try_unplaced();
             core.collect();
             return true;
         }
@@ -167,7 +171,27 @@ impl<D: Disk> Journal<D> {
                 Outcome::Published | Outcome::Unknown => core.check_writable().and(settled),
             }));
         }
+        self.try_unplaced();
         true
+    }
+
+    fn begin_checkpoint(&mut self) {
+        if let Err(Unwritten::Unknown(error)) = self.next_segment() {
+            self.core.latch_read_only(&error);
+        }
+    }
+
+    /// Tries again to bring into the index what has no place there, when there is too much of that: also while things change, which do not
+    /// wait for it.
+    fn try_unplaced(&mut self) {
+        if self.until_tried() != Some(Duration::ZERO) {
+            return;
+        }
+        self.tried = self.core.clock.monotonic();
+        match self.core.tables.frozen() {
+            Some(_) => self.core.handoff.retry(),
+            None => self.begin_checkpoint(),
+        }
     }
 
     fn patience(&self) -> Option<Duration> {
@@ -175,7 +199,7 @@ impl<D: Disk> Journal<D> {
             .deadline
             .map(|deadline| deadline.saturating_sub(self.core.clock.monotonic()));
         let collect = self.core.reclaim.is_waiting().then_some(COLLECT_EVERY);
-        [until_due, collect, self.until_idle()]
+        [until_due, collect, self.until_idle(), self.until_tried()]
             .into_iter()
             .flatten()
             .min()
@@ -184,9 +208,14 @@ impl<D: Disk> Journal<D> {
     /// How long until nothing has changed for long; `None` when there is nothing to bring into the index.
     fn until_idle(&self) -> Option<Duration> {
         let tables = &self.core.tables;
-        let waiting =
-            !tables.is_settled() || tables.frozen().is_some() || self.core.is_index_unreadable();
+        let waiting = !tables.is_settled() || tables.frozen().is_some();
         waiting.then(|| (self.busy + IDLE).saturating_sub(self.core.clock.monotonic()))
+    }
+
+    /// How long until it is tried again to bring into the index what has no place there; `None` when that is not too much.
+    fn until_tried(&self) -> Option<Duration> {
+        let is_too_much = self.core.is_index_unreadable() && !self.core.is_read_only();
+        is_too_much.then(|| (self.tried + IDLE).saturating_sub(self.core.clock.monotonic()))
     }
 
     fn is_due(&self) -> bool {

@@ -336,7 +336,9 @@ async fn what_waits_for_a_place_in_the_index_is_bounded() {
     const EACH: u64 = 1000;
     let disk = SimDisk::new(11);
     filled(&disk).await.close();
-    let engine = open(&disk);
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let pool = Pool::new(32 << 20);
+    let engine = Engine::open(disk.clone(), clock.clone(), pool, uncached()).unwrap();
     let spoiled = Spoiled::new(&disk, value(KEYS - 1));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
@@ -366,7 +368,17 @@ async fn what_waits_for_a_place_in_the_index_is_bounded() {
     all_are_there(&engine).await;
     all_are_there(&opened).await;
     spoiled.heal();
-    engine.checkpoint().await.unwrap();
+    // It is noticed while there are changes all the time.
+    for number in 1..7 {
+        clock.advance(Duration::from_secs(5));
+        delete(&engine, KEYS + number).await.unwrap();
+    }
+    let begun = Instant::now();
+    while let Err(error) = store_one(&engine, 0).await {
+        assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(1));
+    }
     store(&engine, 0..10).await;
     all_are_there(&engine).await;
 }
