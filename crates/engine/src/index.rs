@@ -28,7 +28,7 @@ use crate::group::Position;
 use crate::keys::Table;
 
 use backend::{Backend, Health, Unread, guarded, looking};
-pub(crate) use backend::is_damage;
+pub(crate) use backend::{Tour, is_damage};
 pub(crate) use map::{SPACE, decode_chunk};
 pub(crate) use snapshot::Snapshot;
 pub(crate) use walk::Row;

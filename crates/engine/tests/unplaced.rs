@@ -221,3 +221,26 @@ async fn waiting_rows_go_on_to_wait_where_their_own_table_cannot_be_read() {
         }
     }
 }
+
+/// They are in one page: that it cannot be read need be found out only once.
+#[tokio::test]
+async fn a_checkpoint_does_not_read_again_for_each_row_what_it_could_not() {
+    let mut reads = Vec::new();
+    for count in [2, 20] {
+        let disk = SimDisk::new(4);
+        filled(&disk).await;
+        let cached = Config {
+            index_cache_bytes: config().index_cache_bytes,
+            ..uncached()
+        };
+        let engine = try_open(&disk, cached).unwrap();
+        spoil_in_index(&disk, &value(KEYS - 1));
+        store(&engine, KEYS..KEYS + count).await;
+        engine.checkpoint().await.unwrap();
+        let before = disk.operations().reads;
+        store(&engine, 0..1).await;
+        engine.checkpoint().await.unwrap();
+        reads.push(disk.operations().reads - before);
+    }
+    assert!(reads[1] < reads[0] + 10, "{reads:?}");
+}

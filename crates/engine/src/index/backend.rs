@@ -4,10 +4,12 @@
 //! the error goes past it. What it has to be told makes it useless, and the index is opened again.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -21,6 +23,73 @@ use crate::replay::is_of_medium;
 thread_local! {
     /// Whether what this thread asks of the library is a look-up: it holds no lock of the library while it reads.
     static LOOKING: Cell<bool> = const { Cell::new(false) };
+    /// Where it could not read, and why, since its [`Tour`] began.
+    static UNREAD: RefCell<Option<BTreeMap<u64, Why>>> = const { RefCell::new(None) };
+}
+
+/// Why the medium did not give something.
+#[derive(Clone, Copy)]
+struct Why {
+    kind: io::ErrorKind,
+    errno: Option<i32>,
+}
+
+impl Why {
+    fn of(error: &io::Error) -> Why {
+        Why {
+            kind: error.kind(),
+            errno: error.raw_os_error(),
+        }
+    }
+
+    fn error(self) -> io::Error {
+        match self.errno {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => self.kind.into(),
+        }
+    }
+}
+
+/// Look-ups of this thread, one after the other, in the same index: where one of them could not read the others fail at once, since a read that
+/// fails may take the device very long.
+pub(crate) struct Tour {
+    is_outermost: bool,
+    stays: PhantomData<*const ()>,
+}
+
+impl Tour {
+    pub fn begin() -> Tour {
+        let is_outermost = UNREAD.with_borrow_mut(|unread| {
+            let is_outermost = unread.is_none();
+            unread.get_or_insert_default();
+            is_outermost
+        });
+        Tour {
+            is_outermost,
+            stays: PhantomData,
+        }
+    }
+}
+
+impl Drop for Tour {
+    fn drop(&mut self) {
+        if self.is_outermost {
+            UNREAD.set(None);
+        }
+    }
+}
+
+fn known_unread(offset: u64) -> Option<io::Error> {
+    let why = UNREAD.with_borrow(|unread| unread.as_ref()?.get(&offset).copied());
+    why.map(Why::error)
+}
+
+fn note_unread(offset: u64, error: &io::Error) {
+    UNREAD.with_borrow_mut(|unread| {
+        if let Some(unread) = unread {
+            unread.insert(offset, Why::of(error));
+        }
+    });
 }
 
 /// A part of the file cannot be read. Of a look-up it unwinds through the library; else the library hands it on.
@@ -160,12 +229,22 @@ impl<F: File> StorageBackend for Backend<F> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if LOOKING.get()
+            && let Some(error) = known_unread(offset)
+        {
+            resume_unwind(Box::new(Unread { offset, error }));
+        }
         let mut read = self.file.read_exact_at(offset, out);
         if let Err(error) = &read
             && is_of_medium(error)
         {
             tracing::warn!(offset, %error, "reading the index failed, and is tried again");
             read = self.file.read_exact_at(offset, out);
+        }
+        if let Err(error) = &read
+            && is_of_medium(error)
+        {
+            note_unread(offset, error);
         }
         match read.map_err(|error| Unread { offset, error }) {
             Err(unread) if LOOKING.get() => resume_unwind(Box::new(unread)),

@@ -8,7 +8,7 @@ use crate::keys::Table;
 use crate::mend::Salvage;
 use crate::tables::Memtable;
 
-use super::backend::{is_damage, looking};
+use super::backend::{Tour, is_damage, looking};
 use super::salvage::set_aside;
 use super::{Index, RawTable, corrupt, definition, failed, put_state, remove_state, seal};
 
@@ -62,6 +62,8 @@ impl Index {
         if which.rows(table).is_empty() {
             return Ok(());
         }
+        // Many of them may be in the same page.
+        let _tour = Tour::begin();
         let transaction = self.begin_read()?;
         let open = looking(|| transaction.open_table(definition(table)).map_err(failed));
         let open = unless_unread(open)?;
