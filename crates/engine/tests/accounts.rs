@@ -328,3 +328,52 @@ async fn what_a_namespace_uses_is_counted_behind_first_entries_that_cannot_be_re
     let objects = counted[1].objects;
     assert!((CROWD - 50..CROWD).contains(&objects), "{objects}");
 }
+
+/// It may be before any of the rows that only the journal has.
+#[tokio::test]
+async fn an_entry_whose_key_is_damaged_is_counted_once() {
+    let disk = SimDisk::new(8);
+    let roomy = Config {
+        segment_bytes: Config::default().segment_bytes,
+        ..config()
+    };
+    let engine = try_open(&disk, roomy.clone()).unwrap();
+    for name in NAMES {
+        engine
+            .create_namespace(name, tenant("tenant"))
+            .await
+            .unwrap();
+    }
+    let values: [(&str, &[u8]); 3] = [
+        (NAMES[0], b"first"),
+        (NAMES[0], b"middle"),
+        (NAMES[2], b"last"),
+    ];
+    for (name, key) in values {
+        put(&engine, Address::object(name, key), &[7; 50])
+            .await
+            .unwrap();
+    }
+    let before = used(&engine, &NAMES);
+    engine.checkpoint().await.unwrap();
+    for number in 0..CROWD {
+        let key = number.to_be_bytes();
+        put(&engine, Address::object(NAMES[1], &key), &[7; 50])
+            .await
+            .unwrap();
+    }
+    let killed = disk.crash(1);
+    drop(engine);
+    rot(&killed, &usage_row(before[0]), 1);
+    for at in places(&killed, b"middle") {
+        killed.rot("index", at, 6).unwrap();
+    }
+    let accepting = Config {
+        index_check_bytes: 0,
+        accept_damaged_index: true,
+        ..roomy
+    };
+    let engine = try_open(&killed, accepting).unwrap();
+    let counted = engine.usage(Scope::Namespace(NAMES[0])).unwrap();
+    assert_eq!((counted.objects, counted.bytes), (2, 50));
+}
