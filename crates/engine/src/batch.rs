@@ -103,10 +103,10 @@ pub(crate) struct Decider<D: Disk> {
     pub next_id: u64,
     /// The key in table expiry of what expires first, or a lesser one.
     next_expiry: Bytes,
-    /// The key in table expiry up to which all was looked at, or could not be.
-    looked_until: Bytes,
     /// When what could not be read is looked at again.
     again_at: Option<u64>,
+    /// How long after it could not.
+    again_ms: u64,
     /// Rows of table expiry that are damaged or cannot be read, or what they name, as far as they were noted: that happens once.
     passed_over: BTreeSet<Bytes>,
     /// Whether the last group was full of what is past its time.
@@ -126,8 +126,8 @@ impl<D: Disk> Decider<D> {
             batch: Batch::default(),
             next_id,
             next_expiry: Bytes::new(),
-            looked_until: Bytes::new(),
             again_at: None,
+            again_ms: sweep::AGAIN_MS,
             passed_over: BTreeSet::new(),
             swept_full: false,
             pack: None,

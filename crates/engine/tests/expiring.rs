@@ -193,13 +193,17 @@ struct Series {
 impl Series {
     const COUNT: u64 = 400;
 
+    /// What cannot be read is not hidden by memory.
     async fn new() -> Series {
+        Series::cached(0).await
+    }
+
+    async fn cached(index_cache_bytes: usize) -> Series {
         let now = 1_700_000_000_000;
         let clock = Arc::new(SimClock::new(now));
         let disk = SimDisk::new(1);
-        // What cannot be read is not hidden by memory.
         let config = Config {
-            index_cache_bytes: 0,
+            index_cache_bytes,
             index_check_bytes: 0,
             recent_bytes: 0,
             ..config()
@@ -279,6 +283,27 @@ async fn a_value_that_cannot_be_read_does_not_keep_the_rest_from_expiring() {
     assert!(series.left() < 40, "{}", series.left());
 }
 
+/// It is found out once for all that is there.
+#[tokio::test]
+async fn what_cannot_be_read_is_looked_at_again_with_few_reads() {
+    let series = Series::cached(1 << 20).await;
+    let key = Series::key(100);
+    let address = Address::object("n", key.as_bytes());
+    let crc = series.engine.stat(address, None).await.unwrap().crc64nvme;
+    series.engine.close();
+    spoil_in_index(&series.disk, &crc.to_le_bytes());
+    let series = Series {
+        engine: open(&series.disk, series.clock.clone(), series.config.clone()),
+        ..series
+    };
+    series.pass().await;
+    let before = series.disk.operations().reads;
+    series.clock.advance(Duration::from_secs(3600));
+    while series.engine.sweep().await.unwrap() {}
+    let reads = series.disk.operations().reads - before;
+    assert!((1..20).contains(&reads), "{reads}");
+}
+
 /// The bytes of small values cannot be read: they need not be.
 #[tokio::test]
 async fn a_value_whose_bytes_cannot_be_read_expires() {
@@ -338,6 +363,29 @@ async fn times_of_expiry_that_cannot_be_read_are_in_the_way_of_their_values_alon
         assert_eq!(series.left(), before, "{number}");
         assert_eq!(get(&series.engine, lasting).await.unwrap(), [1; 50]);
     }
+}
+
+/// There is no way to the index for a while, and to the first that expires never.
+#[tokio::test]
+async fn what_could_not_be_read_for_a_while_behind_what_is_lost_expires_later() {
+    let series = Series::new().await;
+    spoil_in_index(&series.disk, &series.row(0));
+    for is_fault in [false, true, false] {
+        let faults = Faults {
+            read_error: if is_fault { 1.0 } else { 0.0 },
+            ..Faults::default()
+        };
+        series.disk.set_faults(faults);
+        for _ in 0..10 {
+            series.clock.advance(Duration::from_secs(8));
+            while series.engine.sweep().await.unwrap() {}
+        }
+    }
+    series.pass().await;
+    series.clock.advance(Duration::from_secs(3600));
+    swept(&series.engine).await;
+    // Those of one page.
+    assert!((1..50).contains(&series.left()), "{}", series.left());
 }
 
 /// A namespace in which very much is past its time, and one value is not, behind all of that.

@@ -7,16 +7,19 @@ use forebay_store::{Durability, ErrorKind, Result, StoreError, Usage, VersionId,
 
 use crate::draft::{Draft, Slot};
 use crate::findings::Finding;
-use crate::index::{corrupt, is_damage};
+use crate::index::{Tour, corrupt, is_damage};
 use crate::keys;
 use crate::keys::Table;
+use crate::passage::behind;
 use crate::view::versioning;
 
 use super::{Decider, SWEEP_MAX};
 
-/// Behind a place in table expiry that cannot be read it goes on with what expires so much later. After so long what could not be read is
-/// looked at again.
-const CUT_MS: u64 = 60_000;
+/// After so long what could not be read is looked at again; after twice as long each time that some cannot be read even then.
+pub(super) const AGAIN_MS: u64 = 60_000;
+const AGAIN_MS_MAX: u64 = 3_600_000;
+/// Places that could not be read for one group: nobody is to wait for more.
+const UNREAD_MAX: usize = 16;
 /// Rows remembered as noted. Further ones are not listed: there is no room among the findings either.
 const PASSED_OVER_MAX: usize = 1000;
 
@@ -24,7 +27,7 @@ const PASSED_OVER_MAX: usize = 1000;
 #[derive(Default)]
 struct Expiring {
     rows: Vec<(Bytes, Bytes)>,
-    /// What follows them cannot be read.
+    /// Nothing that follows them can be read.
     is_cut: bool,
 }
 
@@ -50,8 +53,10 @@ impl<D: Disk> Decider<D> {
 
     /// Drops some of what is past its time. What is damaged or cannot be read is passed over: it stops nothing else.
     pub(super) fn sweep(&mut self) {
+        let tour = Tour::begin();
         if self.is_again() {
             self.again_at = None;
+            self.again_ms = AGAIN_MS_MAX.min(2 * self.again_ms);
             self.next_expiry = Bytes::new();
         }
         let mut from = self.next_expiry.to_vec();
@@ -64,34 +69,32 @@ impl<D: Disk> Decider<D> {
             }
             left = left.or(self.expire(expiry, row));
             from = next_key(expiry);
+            if tour.unread() > UNREAD_MAX {
+                break;
+            }
         }
         self.next_expiry = self.first_expiry(&from);
         if let Some(time) = left {
             self.expires_at(time);
         }
+        if self.again_at.is_none() && !self.is_due() {
+            self.again_ms = AGAIN_MS;
+        }
     }
 
-    /// The key in table expiry of what expires first, from `from` on. Where that cannot be told it is what was not looked at yet, or what
-    /// expires later.
+    /// The key in table expiry of what expires first, from `from` on. Where that cannot be told it is looked for later.
     pub(super) fn first_expiry(&mut self, from: &[u8]) -> Bytes {
-        if self.looked_until[..] < *from {
-            self.looked_until = Bytes::copy_from_slice(from);
-        }
         let found = self.expiring(from, None, 1);
         match found.rows.into_iter().next() {
             Some((key, _)) => key,
-            None if found.is_cut => {
-                if self.looked_until[..] <= *from {
-                    self.looked_until = keys::expiry(self.now.saturating_add(CUT_MS), 0);
-                }
-                self.looked_until.clone()
-            }
+            None if found.is_cut => keys::expiry(self.now.saturating_add(AGAIN_MS), 0),
             None => keys::expiry(u64::MAX, u64::MAX),
         }
     }
 
     /// The first rows of what expires, at most `most`. A scan also counts rows that were removed lately, and may find nothing else.
     fn expiring(&mut self, from: &[u8], until: Option<&[u8]>, most: usize) -> Expiring {
+        let _tour = Tour::begin();
         let mut from = from.to_vec();
         let mut step = SWEEP_MAX;
         let mut found = Expiring::default();
@@ -105,8 +108,13 @@ impl<D: Disk> Decider<D> {
                 }
                 Err(error) => {
                     self.pass_over(Bytes::new(), None, &error);
-                    found.is_cut = true;
-                    return found;
+                    let nearest = is_damage(&error).then(|| self.behind(&from));
+                    let Some(next) = nearest.flatten() else {
+                        found.is_cut = true;
+                        return found;
+                    };
+                    (from, step) = (next, SWEEP_MAX);
+                    continue;
                 }
                 Ok(scan) => scan,
             };
@@ -122,6 +130,11 @@ impl<D: Disk> Decider<D> {
                 }
             }
         }
+    }
+
+    /// What can be read of table expiry behind a place where nothing can.
+    fn behind(&self, from: &[u8]) -> Option<Vec<u8>> {
+        behind(self.view(), Table::Expiry, from, 0)
     }
 
     /// Drops what a row of table expiry names; the time at which what it leaves expires.
@@ -180,7 +193,8 @@ impl<D: Disk> Decider<D> {
     /// once, with the value that it names as far as that is known.
     fn pass_over(&mut self, expiry: Bytes, of: Option<(Slot<'_>, u64)>, error: &StoreError) {
         if error.kind() == ErrorKind::Io {
-            self.again_at = Some(self.now.saturating_add(CUT_MS));
+            let at = self.now.saturating_add(self.again_ms);
+            self.again_at = self.again_at.or(Some(at));
             if !is_damage(error) {
                 // There is no way to it now, which says nothing of what is there.
                 return;

@@ -69,6 +69,11 @@ impl Tour {
             stays: PhantomData,
         }
     }
+
+    /// In how many places it could not read.
+    pub fn unread(&self) -> usize {
+        UNREAD.with_borrow(|unread| unread.as_ref().map_or(0, BTreeMap::len))
+    }
 }
 
 impl Drop for Tour {
