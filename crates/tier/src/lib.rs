@@ -13,7 +13,8 @@
 //! - `stripes`, `change`: no value goes into the cache while it may be replaced, whether or not somebody waits for that.
 //! - `follow`: notices of changes by others, where the store below gives them.
 //! - `disk`: pieces that left memory, kept in a store of their own (an engine's directory).
-//! - `write_back`: values answered before the store has committed them, in namespaces that allow it.
+//! - `write_back`, `landing`: values answered before the store has committed them, in namespaces that allow it, and how the store comes by
+//!   them.
 //!
 //! Behind a store stands [`cold`]: bytes in any S3, values where they were.
 //!
@@ -45,6 +46,7 @@ mod flight;
 mod follow;
 mod index;
 mod kept_meta;
+mod landing;
 mod metrics;
 mod namesake;
 mod piece;

@@ -1,32 +1,22 @@
 //! A value arriving: it goes to the store, and a reference to what went stays.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_mem::{Buf, BufMut, RegionSlice};
 use forebay_store::{
-    Condition, Durability, ErrorKind, Etag, Meta, Result, Seal, Space, Store, StoreError,
-    StoreOptions, Stored, Upload, VersionId, Versioning, copy_from,
+    Condition, Durability, Etag, Meta, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
+    VersionId, Versioning, copy_from,
 };
-
-use tokio::time::Instant;
 
 use crate::cache::Cache;
 use crate::change::{is_unknown, see_through};
 use crate::index::Place;
+use crate::landing::{Before, Landing};
 use crate::metrics::count;
-use crate::namesake::address;
 use crate::piece::{Cutter, Piece};
 use crate::room::Held;
 use crate::stripes::Changing;
-use crate::write_back::{Pending, Waiting};
-
-/// What the store did not take is given to it again, at first after this time and at last every so often.
-const AGAIN_SOON: Duration = Duration::from_millis(50);
-const AGAIN_LATE: Duration = Duration::from_secs(5);
-/// After its first failure it is given to the store for so long: others wait for it meanwhile, and at its end a server waits no
-/// longer either.
-const AGAIN_FOR: Duration = Duration::from_secs(120);
+use crate::write_back::Pending;
 
 /// A value arriving at a [`Tier`](crate::Tier).
 pub struct TierUpload<S: Store> {
@@ -34,13 +24,13 @@ pub struct TierUpload<S: Store> {
     kept: Option<Box<Kept<S>>>,
 }
 
-struct Kept<S: Store> {
-    store: Arc<S>,
-    cache: Arc<Cache<S>>,
-    place: Place,
-    options: StoreOptions,
+pub(crate) struct Kept<S: Store> {
+    pub(crate) store: Arc<S>,
+    pub(crate) cache: Arc<Cache<S>>,
+    pub(crate) place: Place,
+    pub(crate) options: StoreOptions,
     cutter: Cutter,
-    pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Piece>,
     len: u64,
     /// Room for every byte so far; `None`: they are not held here.
     room: Option<Held>,
@@ -184,7 +174,7 @@ impl<S: Store> Kept<S> {
     }
 
     /// Holds what was stored, if it is what there is now.
-    fn hold(self, stored: &Stored, began: u64, changing: &Changing) {
+    pub(crate) fn hold(self, stored: &Stored, began: u64, changing: &Changing) {
         if self.is_whole() && stored.meta.size == self.len {
             let still = || changing.alone();
             let pieces = (0..).zip(self.pieces);
@@ -241,84 +231,23 @@ impl<S: Store> Kept<S> {
             meta: meta.clone(),
             pieces: self.pieces.clone(),
         });
-        let replaced = cache.index.meta(&place, now).is_some();
+        let held = cache.index.meta(&place, now);
+        let replaced = held.is_some();
+        let before = held.filter(|(_, known)| cache.is_trusted(*known, now));
+        let before = Before::Held(before.map(|(meta, _)| meta));
         let changing = cache.change(&place);
         let Some(waiting) = cache.write_back.begin(&place, pending) else {
             drop(changing);
             return self.write_through(upload, seal).await;
         };
         count(&cache.counters.write_backs);
-        tokio::spawn(self.land(upload, seal, now, changing, waiting));
+        let landing = Landing {
+            kept: self,
+            seal,
+            meta: meta.clone(),
+            before,
+        };
+        tokio::spawn(landing.land(upload, changing, waiting));
         Ok(Stored { meta, replaced })
     }
-
-    /// Brings into the store what was acknowledged, as long as it may take it soon: every byte is held here.
-    async fn land(
-        self: Box<Self>,
-        upload: S::Upload,
-        seal: Seal,
-        began: u64,
-        changing: Changing,
-        mut waiting: Waiting,
-    ) {
-        let mut committed = upload.commit(seal.clone()).await;
-        let mut unknown = false;
-        let mut pause = AGAIN_SOON;
-        let end = Instant::now() + AGAIN_FOR;
-        while let Err(error) = &committed
-            && may_pass(error.kind())
-        {
-            unknown |= is_unknown(&committed);
-            if Instant::now() >= end {
-                break;
-            }
-            tokio::time::sleep(pause).await;
-            pause = AGAIN_LATE.min(pause * 2);
-            committed = self.store_again(seal.clone()).await;
-        }
-        match committed {
-            Ok(stored) => {
-                waiting.stored();
-                // What was stored first may yet come after it.
-                if !unknown {
-                    self.hold(&stored, began, &changing);
-                }
-            }
-            Err(error) => tracing::error!(
-                namespace = self.place.namespace.name,
-                key = %String::from_utf8_lossy(&self.place.key),
-                %error,
-                "an acknowledged value was lost: the store did not take it"
-            ),
-        }
-        changing.end(unknown);
-    }
-
-    /// The same value once more, out of what is held of it.
-    async fn store_again(&self, seal: Seal) -> Result<Stored> {
-        let address = address(&*self.store, &self.place)?;
-        let mut upload = self.store.store(address, self.options).await?;
-        for piece in &self.pieces {
-            let mut bufs = Vec::new();
-            if !piece.checked(0..piece.len(), &mut bufs) {
-                count(&self.cache.counters.corrupt);
-                return Err(StoreError::new(
-                    ErrorKind::Corrupt,
-                    "the value changed while it was in memory",
-                ));
-            }
-            for buf in bufs {
-                upload.write(buf).await?;
-            }
-        }
-        upload.commit(seal).await
-    }
-}
-
-/// Whether what failed so may succeed later.
-fn may_pass(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Busy | ErrorKind::Io | ErrorKind::OutcomeUnknown
-    )
 }
