@@ -184,7 +184,7 @@ impl<S: Store> Cache<S> {
     ) {
         if let Some(quiet) = quiet {
             let still = || self.stripes.still(place.hash, quiet);
-            self.index.confirm(place, value, meta, known, still);
+            self.after(self.index.confirm(place, value, meta, known, still));
         }
     }
 

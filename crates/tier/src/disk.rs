@@ -176,7 +176,7 @@ impl Disk {
             waiting.discard.push(key_of(&place, number));
         }
         for evicted in fallout.spill {
-            let bytes = evicted.piece.held_bytes();
+            let bytes = evicted.weight();
             if waiting.bytes + bytes > QUEUE_BYTES_MAX {
                 count(&counters.spills_dropped);
                 continue;
@@ -240,7 +240,7 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
             let mut waiting = disk.waiting.lock();
             let spill = waiting.spill.pop_front();
             if let Some(evicted) = &spill {
-                waiting.bytes -= evicted.piece.held_bytes();
+                waiting.bytes -= evicted.weight();
             }
             (std::mem::take(&mut waiting.discard), spill)
         };

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::metrics::{Counters, Metrics, count};
 use crate::piece::{Piece, pieces_of};
 use crate::policy::PolicyKind;
-use crate::shard::{Level, Part, Seat, Shard};
+use crate::shard::{Level, Part, Seat, Seated, Shard, weight_of};
 
 /// A shard is worth a lock of its own from this much memory on: a small cache divided further would hold less of what is wanted.
 const SHARD_BYTES_MIN: u64 = 512 << 20;
@@ -70,6 +70,13 @@ pub(crate) struct Evicted {
     /// From when on it was held.
     pub since: u64,
     pub piece: Piece,
+}
+
+impl Evicted {
+    /// What it takes of memory.
+    pub fn weight(&self) -> u64 {
+        weight_of(&self.place, &self.meta, &self.piece)
+    }
 }
 
 /// What has to be done outside the lock after a change of the index.
@@ -131,7 +138,7 @@ impl Index {
             for number in pieces_of(range) {
                 let held = match object.part(number) {
                     Some(Part {
-                        memory: Some((piece, seat)),
+                        memory: Some(Seated { piece, seat, .. }),
                         ..
                     }) => {
                         if let Seat::Slot(slot) = seat {
@@ -264,17 +271,19 @@ impl Index {
         meta: &Meta,
         known: u64,
         still: impl FnOnce() -> bool,
-    ) {
+    ) -> Fallout {
+        let mut fallout = Fallout::default();
         let now = (self.config.clock)();
         let mut shard = self.shard(place.hash).lock();
-        if let Some(object) = shard.object_mut(place)
+        if let Some(object) = shard.object(place)
             && object.value == value
             && object.known_by(now) <= known
             && still()
         {
-            object.meta.clone_from(meta);
-            object.known = known;
+            shard.renew(place, meta, known);
+            self.settle(&mut shard, &mut fallout);
         }
+        fallout
     }
 
     /// The store has to be asked before the next hit.

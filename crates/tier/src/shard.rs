@@ -63,8 +63,16 @@ pub(crate) struct Object {
 
 #[derive(Default)]
 pub(crate) struct Part {
-    pub memory: Option<(Piece, Seat)>,
+    pub memory: Option<Seated>,
     pub disk: Option<Slot>,
+}
+
+/// A piece in memory.
+pub(crate) struct Seated {
+    pub piece: Piece,
+    pub seat: Seat,
+    /// What it counts there.
+    weight: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -73,9 +81,13 @@ pub(crate) enum Seat {
     Pinned(Slot),
 }
 
-/// What a piece counts.
-fn weight_of(place: &Place, piece: &Piece) -> u64 {
-    piece.held_bytes() + place.key.len() as u64
+/// What a piece counts: any of a value's keeps all of its metadata.
+pub(crate) fn weight_of(place: &Place, meta: &Meta, piece: &Piece) -> u64 {
+    piece.held_bytes() + place.key.len() as u64 + attributes_bytes(meta)
+}
+
+pub(crate) fn attributes_bytes(meta: &Meta) -> u64 {
+    meta.attributes.encoded().len() as u64
 }
 
 impl Level {
@@ -196,8 +208,7 @@ impl Shard {
             // What is over begins anew: its pieces would never be hits again.
             if is_same(&object.meta, meta) && !object.is_over(now, config.ttl_ms) {
                 if known > object.known_by(now) {
-                    object.meta.clone_from(meta);
-                    object.known = known;
+                    self.renew(place, meta, known);
                 }
                 return true;
             }
@@ -221,6 +232,39 @@ impl Shard {
         true
     }
 
+    /// The metadata of the value that is held, as it was at `known`. What its pieces count changes with its attributes.
+    pub fn renew(&mut self, place: &Place, meta: &Meta, known: u64) {
+        let objects = self.namespaces.get_mut(&place.namespace.id);
+        let Some(object) = objects.and_then(|objects| objects.get_mut(&place.key[..])) else {
+            return;
+        };
+        let as_before = attributes_bytes(&object.meta) == attributes_bytes(meta);
+        object.meta.clone_from(meta);
+        object.known = known;
+        if as_before {
+            return;
+        }
+        for (number, part) in &mut object.parts {
+            let Some(seated) = &mut part.memory else {
+                continue;
+            };
+            let weight = weight_of(place, meta, &seated.piece);
+            match &mut seated.seat {
+                Seat::Slot(slot) => {
+                    let level = &mut self.tenants[object.tenant].memory;
+                    level.remove(*slot);
+                    *slot = level.insert(place, *number, weight);
+                    self.unpinned_bytes = self.unpinned_bytes - seated.weight + weight;
+                }
+                Seat::Pinned(slot) => {
+                    self.pinned.remove(*slot);
+                    *slot = self.pinned.insert(place, *number, weight);
+                }
+            }
+            seated.weight = weight;
+        }
+    }
+
     /// Puts a piece into memory; its value is held.
     pub fn seat(
         &mut self,
@@ -231,7 +275,10 @@ impl Shard {
         config: &Config,
         fallout: &mut Fallout,
     ) {
-        let weight = weight_of(place, &piece);
+        let Some(object) = self.object(place) else {
+            return;
+        };
+        let weight = weight_of(place, &object.meta, &piece);
         // First of all: what gives way may be of the same value.
         let pinned = pinned && self.has_room_to_pin(weight, config, fallout);
         let Some(object) = self.object(place) else {
@@ -252,7 +299,11 @@ impl Shard {
             }
         };
         if let Some(object) = self.object_mut(place) {
-            object.part_mut(number).memory = Some((piece, seat));
+            object.part_mut(number).memory = Some(Seated {
+                piece,
+                seat,
+                weight,
+            });
         }
     }
 
@@ -295,9 +346,8 @@ impl Shard {
         let over = unseen || object.is_over(now, config.ttl_ms);
         let memory = &mut object.part_mut(number).memory;
         match memory {
-            Some((piece, seat)) if !over => {
-                let weight = weight_of(place, piece);
-                *seat = Seat::Pinned(self.pinned.insert(place, number, weight));
+            Some(seated) if !over => {
+                seated.seat = Seat::Pinned(self.pinned.insert(place, number, seated.weight));
             }
             _ => {
                 *memory = None;
@@ -340,11 +390,18 @@ impl Shard {
         let (_, part) = object.parts.remove(at);
         let tenant = object.tenant;
         match part.memory {
-            Some((piece, Seat::Slot(slot))) => {
-                self.unpinned_bytes -= weight_of(place, &piece);
+            Some(Seated {
+                seat: Seat::Slot(slot),
+                weight,
+                ..
+            }) => {
+                self.unpinned_bytes -= weight;
                 self.tenants[tenant].memory.remove(slot);
             }
-            Some((_, Seat::Pinned(slot))) => self.pinned.remove(slot),
+            Some(Seated {
+                seat: Seat::Pinned(slot),
+                ..
+            }) => self.pinned.remove(slot),
             None => {}
         }
         if let Some(slot) = part.disk {
@@ -388,15 +445,15 @@ impl Shard {
         if let Some(object) = self.object_mut(&place) {
             let (meta, since) = (object.meta.clone(), object.since);
             let part = object.part_mut(number);
-            let piece = part.memory.take();
+            let seated = part.memory.take();
             let on_disk = part.disk.is_some();
             if !on_disk {
                 object.parts.retain(|part| part.0 != number);
             }
-            if let Some((piece, _)) = &piece {
-                self.unpinned_bytes -= weight_of(&place, piece);
+            if let Some(seated) = &seated {
+                self.unpinned_bytes -= seated.weight;
             }
-            if let Some((piece, _)) = piece.filter(|_| !on_disk && wanted) {
+            if let Some(Seated { piece, .. }) = seated.filter(|_| !on_disk && wanted) {
                 fallout.spill.push(Evicted {
                     place: place.clone(),
                     number,

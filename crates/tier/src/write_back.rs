@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::index::{Place, PlaceId};
 use crate::metrics::{Counters, count};
 use crate::piece::Piece;
+use crate::shard::attributes_bytes;
 
 /// What a value takes of the room at least: one of no bytes has a key, metadata and a task.
 const ROOM_LEAST: u64 = 4096;
@@ -69,7 +70,7 @@ struct Numbered {
 
 impl Pending {
     fn room(&self) -> u64 {
-        self.meta.size.max(ROOM_LEAST)
+        self.meta.size.max(ROOM_LEAST) + attributes_bytes(&self.meta)
     }
 }
 

@@ -253,6 +253,23 @@ async fn values_of_no_bytes_take_room_too() {
 }
 
 #[tokio::test]
+async fn attributes_take_room_too() {
+    let (tier, _, _) = made().await;
+    for key in ["a", "b"] {
+        support::put_with(&tier, key, &support::long_attributes(400 << 10)).await;
+    }
+    let one_more = tokio::spawn({
+        let tier = tier.clone();
+        async move { support::put_with(&tier, "c", &support::long_attributes(400 << 10)).await }
+    });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!one_more.is_finished(), "it waits for the store");
+    assert_eq!(tier.unlanded().values, 2);
+}
+
+#[tokio::test]
 async fn what_waits_is_gone_when_its_time_is_over() {
     let (tier, store, probe) = made().await;
     support::put(&store, "k", b"old").await;

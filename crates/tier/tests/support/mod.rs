@@ -12,8 +12,8 @@ use forebay_mem::{Pool, RegionSlice};
 pub use forebay_store::suite::content as bytes;
 use forebay_store::suite::{Around, Detour, TestClock};
 use forebay_store::{
-    Address, Body, ByteRange, DeleteOptions, MemoryStore, Meta, NamespaceConfig, Notice, Object,
-    Result, Seal, Store, StoreOptions, Stored, Upload, VersionId, Watch,
+    Address, Attributes, Body, ByteRange, DeleteOptions, MemoryStore, Meta, NamespaceConfig,
+    Notice, Object, Result, Seal, Store, StoreOptions, Stored, Upload, VersionId, Watch,
 };
 use forebay_tier::{Config, Tier};
 use tokio::sync::{Mutex, Semaphore, mpsc};
@@ -156,6 +156,30 @@ pub async fn with_namespace(clock: &TestClock, config: NamespaceConfig) -> Memor
     };
     store.create_namespace(NS, config).await.expect("a name");
     store
+}
+
+/// Attributes of so many bytes, about.
+pub fn long_attributes(bytes: usize) -> Attributes {
+    let long = vec![b'a'; bytes];
+    Attributes::builder()
+        .set("long", &long)
+        .build()
+        .expect("not too many")
+}
+
+/// A value of no bytes with these attributes.
+pub async fn put_with<S: Store>(store: &S, key: &str, attributes: &Attributes) -> Stored {
+    let address = Address::object(NS, key.as_bytes());
+    let options = StoreOptions {
+        size: Some(0),
+        ..StoreOptions::default()
+    };
+    let upload = store.store(address, options).await.expect("room");
+    let seal = Seal {
+        attributes: attributes.clone(),
+        ..Seal::default()
+    };
+    upload.commit(seal).await.expect("committed")
 }
 
 pub async fn put<S: Store>(store: &S, key: &str, bytes: &[u8]) -> Stored {

@@ -1,0 +1,51 @@
+//! Memory has a bound, whatever values are made of.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use forebay_store::suite::TestClock;
+use forebay_store::{Address, NamespaceConfig, Store};
+use support::{NS, Probe};
+
+const LONG: usize = 100 << 10;
+const MEMORY: u64 = 1 << 20;
+
+#[tokio::test]
+async fn attributes_count() {
+    let clock = TestClock::default();
+    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+    let tier = support::tier(&store, &Probe::default(), support::config(MEMORY, &clock));
+    let long = support::long_attributes(LONG);
+    for at in 0..200 {
+        support::put_with(&tier, &format!("{at}"), &long).await;
+    }
+    let held = tier.metrics().expect("on").objects;
+    assert!((1..=MEMORY / LONG as u64).contains(&held), "{held}");
+}
+
+#[tokio::test]
+async fn attributes_that_grow_count() {
+    let clock = TestClock::default();
+    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+    let tier = support::tier(&store, &Probe::default(), support::config(MEMORY, &clock));
+    let (short, long) = (support::long_attributes(1), support::long_attributes(LONG));
+    let keys: Vec<String> = (0..50).map(|at| format!("{at}")).collect();
+    for key in &keys {
+        support::put_with(&tier, key, &short).await;
+    }
+    assert_eq!(tier.metrics().expect("on").objects, 50);
+    for key in &keys {
+        let address = Address::object(NS, key.as_bytes());
+        let amended = tier.amend(address, None, None, long.clone()).await;
+        amended.expect("it is there");
+        let found = support::get(&tier, key).await.expect("it is there");
+        assert_eq!(found, support::bytes(0, 0));
+    }
+    let held = tier.metrics().expect("on").objects;
+    assert!((1..=MEMORY / LONG as u64).contains(&held), "{held}");
+    for key in &keys {
+        support::delete(&tier, key).await;
+    }
+    let left = tier.metrics().expect("on");
+    assert_eq!((left.objects, left.memory_bytes), (0, 0));
+}
