@@ -188,6 +188,26 @@ impl Disk {
         self.wake.notify_one();
     }
 
+    /// Takes what is to be written next.
+    fn next(&self) -> Option<Evicted> {
+        let mut waiting = self.waiting.lock();
+        let spill = waiting.spill.pop_front()?;
+        waiting.bytes -= spill.weight();
+        Some(spill)
+    }
+
+    /// Removes what is to be removed; whether there was anything.
+    async fn discard(&self) -> bool {
+        let keys = std::mem::take(&mut self.waiting.lock().discard);
+        let any = !keys.is_empty();
+        for key in keys {
+            let gone = self.shelf.discard(key).await;
+            gone.inspect_err(|error| tracing::warn!(%error, "the cache's disk keeps a piece"))
+                .ok();
+        }
+        any
+    }
+
     /// Drops what waits to be written; whether there was anything.
     pub fn give_up(&self, counters: &Counters) -> bool {
         let mut waiting = self.waiting.lock();
@@ -236,24 +256,14 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
     disk.shelf.prepare().await?;
     recall(cache, store, disk).await?;
     loop {
-        let (discard, spill) = {
-            let mut waiting = disk.waiting.lock();
-            let spill = waiting.spill.pop_front();
-            if let Some(evicted) = &spill {
-                waiting.bytes -= evicted.weight();
+        let spill = disk.next();
+        let discarded = disk.discard().await;
+        let Some(evicted) = spill else {
+            if !discarded {
+                disk.wake.notified().await;
             }
-            (std::mem::take(&mut waiting.discard), spill)
-        };
-        if discard.is_empty() && spill.is_none() {
-            disk.wake.notified().await;
             continue;
-        }
-        for key in discard {
-            let gone = disk.shelf.discard(key).await;
-            gone.inspect_err(|error| tracing::warn!(%error, "the cache's disk keeps a piece"))
-                .ok();
-        }
-        let Some(evicted) = spill else { continue };
+        };
         let Evicted {
             place,
             number,
@@ -312,6 +322,8 @@ async fn recall<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> Result<()
                 None => disk.waiting.lock().discard.push(key.to_vec()),
             }
         }
+        // There may be many times as much as has room.
+        disk.discard().await;
     }
 }
 

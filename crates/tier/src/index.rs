@@ -107,6 +107,7 @@ impl Index {
                 disk: Level::new(config.policy, part(config.disk_bytes)),
                 memory_bytes: part(config.memory_bytes),
                 disk_bytes: part(config.disk_bytes),
+                index_bytes: 0,
                 pinned: Level::new(PolicyKind::Lru, part(config.memory_bytes)),
                 unpinned_bytes: 0,
             })
@@ -377,7 +378,7 @@ impl Index {
         while shard.held() > shard.memory_bytes && shard.evict(fallout) {
             count(&self.counters.evictions);
         }
-        while shard.disk.policy.weight() > shard.disk_bytes && shard.evict_disk(fallout) {}
+        while shard.is_disk_over() && shard.evict_disk(fallout) {}
     }
 }
 

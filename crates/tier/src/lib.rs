@@ -6,7 +6,7 @@
 //! # What it is made of
 //! - `tier`, `read`, `upload`, `body`: the store's calls. A hit hands out references to the registered buffers that are held;
 //!   nothing is copied.
-//! - `index`, `shard`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
+//! - `index`, `shard`, `shelved`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
 //! - [`policy`]: what leaves. [`policy::S3Fifo`] by default, with [`policy::WTinyLfu`] and [`policy::Lru`] to compare it with.
 //! - `namesake`: whether a namespace still has its name, by which the store is asked.
 //! - `flight`: one read of the store for everybody who wants the same bytes at the same time. `room`: what that, and what arrives, holds.
@@ -26,7 +26,8 @@
 //! - A body stays what it was when it was given out: whatever it needs is opened before.
 //! - No tenant takes what another needs: each has its share of what is held, and leaves room for what is on its way.
 //! - Memory is bounded: what is held by the configuration, what is being filled by a quarter of it beside (at least 16 MiB), what
-//!   S3-FIFO remembers of what left by a 32nd of it (and a 1024th of the disk's), whatever the number of tenants.
+//!   S3-FIFO remembers of what left by a 32nd of it (and a 1024th of the disk's), whatever the number of tenants, and what is known of
+//!   values on the disk by an eighth of it and a 512th of the disk's.
 //!
 //! # What it does not do
 //! It keeps no older versions, no staged parts, no lists and no absences: those are the store's own answers.
@@ -54,6 +55,7 @@ pub mod policy;
 mod read;
 mod room;
 mod shard;
+mod shelved;
 mod stripes;
 mod tier;
 mod upload;

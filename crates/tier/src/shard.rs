@@ -31,6 +31,8 @@ pub(crate) struct Shard {
     pub disk: Level,
     pub memory_bytes: u64,
     pub disk_bytes: u64,
+    /// What is known of values on the disk takes so much memory.
+    pub index_bytes: u64,
     /// In the order in which they are looked at when there is no room for another.
     pub pinned: Level,
     pub unpinned_bytes: u64,
@@ -57,6 +59,8 @@ pub(crate) struct Object {
     pub known: u64,
     pub since: u64,
     pub tenant: usize,
+    /// How many of its pieces are on the disk.
+    pub shelved: u64,
     /// In order of their number.
     pub parts: Vec<(u32, Part)>,
 }
@@ -224,6 +228,7 @@ impl Shard {
             known,
             since: now,
             tenant,
+            shelved: 0,
             parts: Vec::new(),
         };
         let objects = self.namespaces.entry(place.namespace.id).or_default();
@@ -239,11 +244,13 @@ impl Shard {
             return;
         };
         let as_before = attributes_bytes(&object.meta) == attributes_bytes(meta);
+        let index_bytes = object.index_bytes();
         object.meta.clone_from(meta);
         object.known = known;
         if as_before {
             return;
         }
+        self.index_bytes = self.index_bytes - index_bytes + object.index_bytes();
         for (number, part) in &mut object.parts {
             let Some(seated) = &mut part.memory else {
                 continue;
@@ -357,18 +364,6 @@ impl Shard {
         }
     }
 
-    /// Notes a piece on the disk; its value is held.
-    pub fn shelve(&mut self, place: &Place, number: u32, weight: u64) {
-        let slot = self.disk.insert(place, number, weight);
-        let Some(object) = self.object_mut(place) else {
-            self.disk.remove(slot);
-            return;
-        };
-        if let Some(before) = object.part_mut(number).disk.replace(slot) {
-            self.disk.remove(before);
-        }
-    }
-
     pub fn remove(&mut self, place: &Place, fallout: &mut Fallout) {
         let numbers: Vec<u32> = match self.object(place) {
             Some(object) => object.parts.iter().map(|part| part.0).collect(),
@@ -406,6 +401,7 @@ impl Shard {
         }
         if let Some(slot) = part.disk {
             self.disk.remove(slot);
+            self.unshelve(place);
             fallout.discard.push((place.clone(), number));
         }
     }
@@ -440,8 +436,7 @@ impl Shard {
             return false;
         };
         // What was used once only is worth a write while the disk has room for everything.
-        let room = self.disk.policy.weight() + (self.disk_bytes >> 4) < self.disk_bytes;
-        let wanted = self.disk_bytes > 0 && (uses > 0 || room);
+        let wanted = self.disk_bytes > 0 && (uses > 0 || self.has_disk_room());
         if let Some(object) = self.object_mut(&place) {
             let (meta, since) = (object.meta.clone(), object.since);
             let part = object.part_mut(number);
@@ -463,23 +458,6 @@ impl Shard {
                 });
             }
         }
-        self.leave_empty(&place);
-        true
-    }
-
-    /// Takes a piece off the disk.
-    pub fn evict_disk(&mut self, fallout: &mut Fallout) -> bool {
-        let Some((place, number, _)) = self.disk.evict() else {
-            return false;
-        };
-        if let Some(object) = self.object_mut(&place) {
-            let part = object.part_mut(number);
-            part.disk = None;
-            if part.memory.is_none() {
-                object.parts.retain(|part| part.0 != number);
-            }
-        }
-        fallout.discard.push((place.clone(), number));
         self.leave_empty(&place);
         true
     }

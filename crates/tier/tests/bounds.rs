@@ -3,8 +3,11 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use forebay_store::suite::TestClock;
 use forebay_store::{Address, NamespaceConfig, Store};
+use forebay_tier::Tier;
 use support::{NS, Probe};
 
 const LONG: usize = 100 << 10;
@@ -48,4 +51,28 @@ async fn attributes_that_grow_count() {
     }
     let left = tier.metrics().expect("on");
     assert_eq!((left.objects, left.memory_bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_on_the_disk_has_a_bound_in_memory() {
+    const VALUES: u64 = 10_000;
+    let clock = TestClock::default();
+    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+    let mut config = support::config(MEMORY, &clock);
+    config.disk_bytes = 256 << 20;
+    let tier = Tier::with_disk(Arc::new(store), config, None, support::memory(&clock));
+    let tended = tier.clone();
+    let tending = tokio::spawn(async move { tended.tend().await });
+    for at in 0..VALUES {
+        support::put(&tier, &format!("{at}"), &support::bytes(at, 1)).await;
+        tokio::task::yield_now().await;
+    }
+    let metrics = tier.metrics().expect("on");
+    // In memory each counts 256 bytes at least.
+    let most = MEMORY / 256 + 1000;
+    assert!(
+        metrics.spills > 500 && metrics.objects < most,
+        "{metrics:?}"
+    );
+    tending.abort();
 }
