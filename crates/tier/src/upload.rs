@@ -49,7 +49,8 @@ impl<S: Store> TierUpload<S> {
         options: StoreOptions,
     ) -> TierUpload<S> {
         let most = cache.config.span_bytes_max;
-        let size = options.size.unwrap_or(0);
+        // One of no bytes takes a place, too.
+        let size = options.size.map_or(0, |size| size.max(1));
         let room = (size <= most).then(|| cache.room_for(&place, size));
         let kept = Kept {
             room: room.flatten(),

@@ -4,7 +4,7 @@
 //! would notice that it is missing from the store waits for it. Of a key that is changed in the store itself nothing waits: what was
 //! acknowledged first would be read after what replaced it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -45,6 +45,9 @@ struct Table {
     /// Changes of keys that are the store's own affair, and how many of each.
     direct: HashMap<PlaceId, usize>,
     pending: HashMap<PlaceId, Numbered>,
+    /// Their numbers: of all, and of each namespace's that has any.
+    numbers: BTreeSet<u64>,
+    numbers_of: HashMap<u32, BTreeSet<u64>>,
     /// What they take of the room.
     taken: u64,
     /// Whether no more may wait.
@@ -75,10 +78,40 @@ impl Pending {
 }
 
 impl Table {
-    /// Whether one waits that began before number `end`, of those that `of` names.
-    fn has(&self, end: u64, of: impl Fn(&PlaceId) -> bool) -> bool {
-        let mut pending = self.pending.iter();
-        pending.any(|(id, waiting)| waiting.number < end && of(id))
+    /// Lets one more wait.
+    fn add(&mut self, id: &PlaceId, pending: Arc<Pending>) {
+        let number = self.begun;
+        self.begun += 1;
+        self.taken += pending.room();
+        self.numbers.insert(number);
+        self.numbers_of.entry(id.0).or_default().insert(number);
+        let numbered = Numbered { number, pending };
+        self.pending.insert(id.clone(), numbered);
+    }
+
+    /// Takes out one that waits.
+    fn take(&mut self, id: &PlaceId) -> Option<Arc<Pending>> {
+        let Numbered { number, pending } = self.pending.remove(id)?;
+        self.taken -= pending.room();
+        self.numbers.remove(&number);
+        if let Some(numbers) = self.numbers_of.get_mut(&id.0) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.numbers_of.remove(&id.0);
+            }
+        }
+        Some(pending)
+    }
+
+    /// Whether one waits that began before number `end`: of a namespace's, or of all. Everybody who waits for that asks whenever one
+    /// has landed, so the first number has to be at hand.
+    fn has(&self, end: u64, namespace: Option<u32>) -> bool {
+        let numbers = match namespace {
+            Some(id) => self.numbers_of.get(&id),
+            None => Some(&self.numbers),
+        };
+        let first = numbers.and_then(BTreeSet::first);
+        first.is_some_and(|first| *first < end)
     }
 }
 
@@ -128,12 +161,7 @@ impl WriteBack {
             return None;
         }
         self.waiting.fetch_add(pending.meta.size, SeqCst);
-        table.taken += pending.room();
-        let number = table.begun;
-        table.begun += 1;
-        table
-            .pending
-            .insert(id.clone(), Numbered { number, pending });
+        table.add(&id, pending);
         Some(Waiting {
             write_back: self.clone(),
             id,
@@ -143,10 +171,9 @@ impl WriteBack {
 
     fn end(&self, id: &PlaceId, stored: bool) {
         let mut table = self.table.lock();
-        if let Some(Numbered { pending, .. }) = table.pending.remove(id) {
+        if let Some(pending) = table.take(id) {
             let bytes = pending.meta.size;
             self.waiting.fetch_sub(bytes, SeqCst);
-            table.taken -= pending.room();
             if table.closed && !stored {
                 table.refused.values += 1;
                 table.refused.bytes += bytes;
@@ -209,14 +236,13 @@ impl WriteBack {
     /// holds nobody up.
     pub async fn settle_namespace(&self, id: u32) {
         let end = self.table.lock().begun;
-        self.until(|table| !table.has(end, |(namespace, _)| *namespace == id))
-            .await;
+        self.until(|table| !table.has(end, Some(id))).await;
     }
 
     /// Returns when everything that waits at this moment has landed.
     pub async fn settle_all(&self) {
         let end = self.table.lock().begun;
-        self.until(|table| !table.has(end, |_| true)).await;
+        self.until(|table| !table.has(end, None)).await;
     }
 
     async fn until(&self, mut done: impl FnMut(&mut Table) -> bool) {
@@ -272,5 +298,43 @@ impl Drop for Direct {
                 table.direct.remove(&self.id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::{Attributes, Etag, VersionId};
+
+    use super::*;
+
+    #[test]
+    fn what_began_first_is_at_hand_for_each_namespace() {
+        let pending = Arc::new(Pending {
+            meta: Meta {
+                size: 0,
+                etag: Etag::of_value(0, 0),
+                modified: 1,
+                version: VersionId::NULL,
+                crc64nvme: 0,
+                expires: None,
+                attributes: Attributes::EMPTY,
+            },
+            pieces: Vec::new(),
+        });
+        let id = |namespace: u32, key: &[u8]| (namespace, Arc::<[u8]>::from(key));
+        let mut table = Table::default();
+        for (namespace, key) in [(1, b"a"), (2, b"a"), (1, b"b")] {
+            table.add(&id(namespace, key), pending.clone());
+        }
+        assert!(table.has(1, Some(1)) && !table.has(1, Some(2)) && table.has(2, Some(2)));
+        assert!(!table.has(3, Some(3)) && table.has(1, None) && !table.has(0, None));
+        assert!(table.take(&id(1, b"a")).is_some() && table.take(&id(1, b"a")).is_none());
+        assert!(!table.has(2, Some(1)) && table.has(3, Some(1)) && !table.has(1, None));
+        assert!(table.take(&id(2, b"a")).is_some() && table.take(&id(1, b"b")).is_some());
+        assert!(!table.has(u64::MAX, None) && table.taken == 0);
+        assert!(
+            table.numbers.is_empty() && table.numbers_of.is_empty(),
+            "nothing is left"
+        );
     }
 }
