@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use forebay_mem::Buf;
@@ -33,6 +33,10 @@ const RELAXED_MS: u32 = 1000;
 /// Pieces waiting for the disk hold memory beyond the cache's: when so many bytes wait, the next one is not written.
 pub(crate) const QUEUE_BYTES_MAX: u64 = 64 << 20;
 const PAGE: usize = 1000;
+/// So many writes that fail one after the other end the use of a disk.
+const FAILURES_MOST: u32 = 16;
+/// What fails is logged once in so long.
+const TELL_MS: u64 = 60_000;
 
 type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
@@ -141,10 +145,14 @@ pub(crate) struct Disk {
     shelf: Box<dyn Shelf>,
     waiting: Mutex<Waiting>,
     wake: Notify,
+    /// When a failure was logged last.
+    told: AtomicU64,
 }
 
 #[derive(Default)]
 struct Waiting {
+    /// Whether the cache goes on without its disk.
+    off: bool,
     spill: VecDeque<Evicted>,
     bytes: u64,
     discard: Vec<Vec<u8>>,
@@ -163,6 +171,7 @@ impl Disk {
             shelf: Box::new(shelf),
             waiting: Mutex::default(),
             wake: Notify::new(),
+            told: AtomicU64::new(0),
         }
     }
 
@@ -172,6 +181,11 @@ impl Disk {
             return;
         }
         let mut waiting = self.waiting.lock();
+        if waiting.off {
+            let dropped = fallout.spill.len() as u64;
+            counters.spills_dropped.fetch_add(dropped, Relaxed);
+            return;
+        }
         for (place, number) in fallout.discard {
             waiting.discard.push(key_of(&place, number));
         }
@@ -197,15 +211,32 @@ impl Disk {
     }
 
     /// Removes what is to be removed; whether there was anything.
-    async fn discard(&self) -> bool {
+    async fn discard(&self, now: u64) -> bool {
         let keys = std::mem::take(&mut self.waiting.lock().discard);
         let any = !keys.is_empty();
         for key in keys {
-            let gone = self.shelf.discard(key).await;
-            gone.inspect_err(|error| tracing::warn!(%error, "the cache's disk keeps a piece"))
-                .ok();
+            if let Err(error) = self.shelf.discard(key).await {
+                self.note(&error, now);
+            }
         }
         any
+    }
+
+    fn note(&self, error: &StoreError, now: u64) {
+        let told = self.told.load(Relaxed);
+        if now.saturating_sub(told) >= TELL_MS {
+            self.told.store(now, Relaxed);
+            tracing::warn!(%error, "the cache's disk did not take a piece, or keeps one");
+        }
+    }
+
+    /// Nothing goes there any more, nor comes from there.
+    pub fn give_up_for_good(&self, counters: &Counters) {
+        let mut waiting = self.waiting.lock();
+        waiting.off = true;
+        waiting.discard = Vec::new();
+        drop(waiting);
+        self.give_up(counters);
     }
 
     /// Drops what waits to be written; whether there was anything.
@@ -222,6 +253,9 @@ impl Disk {
 
     /// Opens a piece of the value of `meta`; `None` when it is not there, or of another value.
     pub async fn open(&self, place: &Place, number: u32, meta: &Meta) -> Option<Reading> {
+        if self.waiting.lock().off {
+            return None;
+        }
         let (found, body) = self.shelf.open(key_of(place, number)).await.ok()?;
         let (about, _) = kept_meta::decode(found.attributes.get(META)?)?;
         is_same(&about, meta).then_some(Reading {
@@ -252,12 +286,16 @@ impl Reading {
 }
 
 /// Writes and removes, after it has found what an earlier process left. Runs until it is dropped.
+///
+/// # Errors
+/// When the disk cannot be read, or takes nothing any more.
 pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> Result<()> {
     disk.shelf.prepare().await?;
     recall(cache, store, disk).await?;
+    let mut failures = 0;
     loop {
         let spill = disk.next();
-        let discarded = disk.discard().await;
+        let discarded = disk.discard(cache.now()).await;
         let Some(evicted) = spill else {
             if !discarded {
                 disk.wake.notified().await;
@@ -282,12 +320,18 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
         let key = key_of(&place, number);
         match disk.shelf.save(key, about, bufs).await {
             Ok(()) => {
+                failures = 0;
                 count(&cache.counters.spills);
                 cache.after(cache.index.landed(&place, number, &meta, since, bytes));
             }
             Err(error) => {
                 count(&cache.counters.spills_dropped);
-                tracing::warn!(%error, "a piece did not go to the cache's disk");
+                disk.note(&error, cache.now());
+                // A full file system may have room again.
+                failures += u32::from(error.kind() != ErrorKind::NoSpace);
+                if failures == FAILURES_MOST {
+                    return Err(error);
+                }
             }
         }
     }
@@ -323,7 +367,7 @@ async fn recall<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> Result<()
             }
         }
         // There may be many times as much as has room.
-        disk.discard().await;
+        disk.discard(cache.now()).await;
     }
 }
 

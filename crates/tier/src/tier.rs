@@ -93,7 +93,7 @@ impl<S: Store> Tier<S> {
     }
 
     /// What goes on beside the calls: the local disk is written and tidied, notices of changes are followed. Runs until it is
-    /// dropped; one is enough for all clones. A disk that cannot be read is logged, and the cache goes on without it.
+    /// dropped; one is enough for all clones. A disk that cannot be read or takes nothing is logged, and the cache goes on without it.
     pub async fn tend(&self) {
         let Some(cache) = &self.cache else {
             return;
@@ -103,6 +103,7 @@ impl<S: Store> Tier<S> {
                 && let Err(error) = disk::tend(cache, &*self.store, disk).await
             {
                 tracing::error!(%error, "the cache goes on without its disk");
+                disk.give_up_for_good(&cache.counters);
             }
         };
         tokio::join!(tending, follow::follow(cache, &*self.store));

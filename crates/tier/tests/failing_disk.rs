@@ -1,0 +1,78 @@
+//! A cache whose disk takes nothing.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use forebay_store::suite::{Around, Detour, TestClock};
+use forebay_store::{
+    ErrorKind, MemoryStore, NamespaceConfig, NamespaceInfo, Result, Seal, Store, StoreError, Stored,
+};
+use forebay_tier::Tier;
+
+/// A disk that fails.
+#[derive(Clone)]
+struct Failing {
+    /// Whether it is prepared before.
+    at_first: bool,
+    commits: Arc<AtomicU64>,
+}
+
+fn failed() -> StoreError {
+    StoreError::new(ErrorKind::Io, "as the test said")
+}
+
+impl Detour<MemoryStore> for Failing {
+    async fn create_namespace(
+        &self,
+        store: &MemoryStore,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        match self.at_first {
+            true => Err(failed()),
+            false => store.create_namespace(name, config).await,
+        }
+    }
+
+    async fn commit(&self, _: <MemoryStore as Store>::Upload, _: Seal) -> Result<Stored> {
+        self.commits.fetch_add(1, SeqCst);
+        Err(failed())
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_is_given_up() {
+    for at_first in [false, true] {
+        let clock = TestClock::default();
+        let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+        let mut config = support::config(1 << 20, &clock);
+        config.disk_bytes = 1 << 30;
+        let failing = Failing {
+            at_first,
+            commits: Arc::default(),
+        };
+        let disk = Around {
+            store: support::memory(&clock),
+            detour: failing.clone(),
+        };
+        let tier = Tier::with_disk(Arc::new(store), config, None, disk);
+        let tended = tier.clone();
+        let tending = tokio::spawn(async move { tended.tend().await });
+        let value = support::bytes(1, 10_000);
+        for at in 0..1000 {
+            support::put(&tier, &format!("{at}"), &value).await;
+            tokio::task::yield_now().await;
+        }
+        // The store gives no notices: with the disk all that there is to tend has ended.
+        tending.await.expect("no panic");
+        support::put(&tier, "another", &value).await;
+        let metrics = tier.metrics().expect("on");
+        assert!(failing.commits.load(SeqCst) <= 16);
+        assert!(metrics.evictions > 500, "{metrics:?}");
+        assert_eq!(metrics.spills_dropped, metrics.evictions, "none waits");
+        assert_eq!(support::get(&tier, "0").await.expect("there"), value);
+    }
+}
