@@ -280,14 +280,14 @@ impl<S: Store> Mover<S> {
 
     /// The last tidying of a process: the next one would find by a sweep alone what is left. Tells as [`tidy`](Mover::tidy) does.
     pub async fn close(&self) -> bool {
+        // Before anything that waits for the far side: that may not be there.
+        self.share_reads().await;
+        self.give_turn_back().await;
         // What ended counts once its end is durable.
         if let Err(error) = self.hot.settle().await {
             tracing::warn!(%error, "some cold copies are left to a sweep");
         }
-        let done = self.tidy().await;
-        self.give_turn_back().await;
-        self.share_reads().await;
-        done
+        self.tidy().await
     }
 
     /// Does what is due, for ever.

@@ -41,6 +41,8 @@ pub struct Knobs {
     pub circles: AtomicBool,
     /// Whether lists come to no end.
     pub dawdles: AtomicBool,
+    /// Whether what is deleted is not answered.
+    pub keeps: AtomicBool,
     /// Reads of copies.
     pub gets: AtomicUsize,
     /// Copies larger than this do not come until it changes; 0 for none.
@@ -231,6 +233,9 @@ impl ObjectStore for Far {
                 async move {
                     let path = path?;
                     let lost = far.knobs.enter().await?;
+                    if far.knobs.keeps.load(SeqCst) {
+                        std::future::pending::<()>().await;
+                    }
                     let done = far.objects.delete(&path).await.map(|()| path);
                     far.knobs.leave(lost, done).await
                 }

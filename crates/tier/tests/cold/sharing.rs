@@ -1,6 +1,8 @@
 //! Several processes on one store: one applies the policies, and all know what the others' readers want.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use forebay_store::{ByteRange, MemoryStore, NamespaceConfig, Store, Versioning};
 use forebay_tier::cold::{Cold, Policy};
@@ -70,6 +72,22 @@ async fn one_applies_policies_until_it_is_gone() {
     assert!(other.mover().expect("a bucket").close().await);
     pass(&one).await;
     assert!(world.is_cold("third").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_gives_its_turn_back_whether_or_not_the_far_side_answers() {
+    let (world, [one, other]) = two(&everything()).await;
+    world.put("first", b"bytes").await;
+    pass(&one).await;
+    assert!(world.is_cold("first").await);
+    world.far.knobs.keeps.store(true, SeqCst);
+    world.delete("first").await;
+    let closing = one.mover().expect("a bucket").close();
+    let closed = tokio::time::timeout(Duration::from_secs(1), closing).await;
+    assert!(closed.is_err(), "the copy is still to go");
+    world.put("second", b"bytes").await;
+    pass(&other).await;
+    assert!(world.is_cold("second").await, "it is its turn");
 }
 
 #[tokio::test]
