@@ -116,7 +116,7 @@ pub struct Mover<S> {
     pub(super) bucket: Bucket,
     pub(super) config: Config,
     pub(super) pins: Pins,
-    pub(super) reads: Reads,
+    pub(super) reads: Arc<Reads>,
     pub(super) shared: Option<Shared>,
     pub(super) counters: Arc<Counters>,
     /// What the last pass over a namespace found, by its number.
@@ -138,7 +138,7 @@ pub struct Mover<S> {
 
 impl<S: Store> Mover<S> {
     pub(super) fn new(hot: Arc<S>, bucket: Bucket, config: Config) -> Mover<S> {
-        let reads = Reads::default();
+        let reads = Arc::new(Reads::default());
         if let Some(path) = &config.reads {
             reads.load(path);
         }

@@ -1,6 +1,7 @@
 //! Passes over namespaces: what their policies send away, and what else is done from time to time.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::counters::add;
 use super::mover::Mover;
 use super::policy::Policy;
-use super::reads::spot;
+use super::reads::{Reads, spot};
 use super::sweep::Swept;
 
 /// Values on their way out at the same time; each holds one part in memory.
@@ -49,7 +50,7 @@ pub struct Passed {
     pub gave_up: bool,
 }
 
-/// What is done from time to time in a pass: reads are shared, and the turn is kept.
+/// What is done from time to time in a pass: reads are shared and kept, and the turn is kept.
 struct Between {
     ticks: Interval,
     /// Whether it goes on only as long as it is this process's turn.
@@ -184,6 +185,7 @@ impl<S: Store> Mover<S> {
                 },
                 _ = between.ticks.tick() => {
                     self.share_reads().await;
+                    self.save_beside().await;
                     if between.in_turn && !self.has_turn().await {
                         gave_up.store(true, Relaxed);
                     }
@@ -315,7 +317,7 @@ impl<S: Store> Mover<S> {
         loop {
             pass.tick().await;
             self.run_all().await;
-            self.save();
+            self.save_beside().await;
         }
     }
 
@@ -346,11 +348,26 @@ impl<S: Store> Mover<S> {
 
     /// Keeps when values were read last. Blocks for a file of 8 MiB.
     pub fn save(&self) {
-        if let Some(path) = &self.config.reads
-            && let Err(error) = self.reads.save(path)
-        {
-            tracing::warn!(path = %path.display(), %error, "when values were read last was not kept");
+        if let Some(path) = &self.config.reads {
+            save(&self.reads, path);
         }
+    }
+
+    /// The same on a thread that may block.
+    async fn save_beside(&self) {
+        if let Some(path) = self.config.reads.clone() {
+            let reads = self.reads.clone();
+            let saving = tokio::task::spawn_blocking(move || save(&reads, &path));
+            if let Err(error) = saving.await {
+                tracing::warn!(%error, "when values were read last was not kept");
+            }
+        }
+    }
+}
+
+fn save(reads: &Reads, path: &Path) {
+    if let Err(error) = reads.save(path) {
+        tracing::warn!(path = %path.display(), %error, "when values were read last was not kept");
     }
 }
 

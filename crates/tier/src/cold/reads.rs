@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crc_fast::{CrcAlgorithm, Digest, checksum};
+use parking_lot::Mutex;
 
 /// Cells of a row for reads: 4 MiB (less under test, which has no optimiser, and for a fuzzer).
 const READ_CELLS: usize = match cfg!(any(test, fuzzing)) {
@@ -140,6 +141,8 @@ impl Times {
 #[derive(Default)]
 pub(super) struct Reads {
     times: OnceLock<Times>,
+    /// One at a time writes the file.
+    saving: Mutex<()>,
 }
 
 /// The name of a key in the sketches, the same in every process.
@@ -229,6 +232,7 @@ impl Reads {
 
     /// Keeps what is known in a file, if it is not there yet. Blocks.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        let _saving = self.saving.lock();
         if !self.take_changed() {
             return Ok(());
         }

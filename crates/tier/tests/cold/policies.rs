@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use forebay_store::{ByteRange, Versioning};
-use forebay_tier::cold::{Policy, Recall};
+use forebay_store::{ByteRange, Store, Versioning};
+use forebay_tier::cold::{Bucket, Cold, Config, Policy, Recall};
 
-use crate::support::{World, content};
+use crate::support::{HOME, World, config, content, drain, object};
 
 const DAY: u64 = 24 * 3600 * 1000;
 
@@ -79,6 +79,53 @@ async fn by_the_last_read() {
     assert_eq!(passed.moved, 1);
     assert!(world.is_cold("unread").await);
     assert!(!world.is_cold("read").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_while_a_pass_takes_long_is_known_after_a_crash() {
+    let world = World::new(Versioning::Off).await;
+    let policy = Policy {
+        not_read_for_ms: Some(DAY),
+        larger_than: 0,
+        ..Policy::default()
+    };
+    world.policy(&policy).await;
+    for key in 0..12 {
+        world.put(&format!("{key:02}"), b"value").await;
+    }
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("reads");
+    let process = || {
+        let config = Config {
+            reads: Some(path.clone()),
+            ..config(&world.clock)
+        };
+        let bucket = Bucket::new(Arc::new(world.far.clone()), HOME);
+        Cold::new(world.hot.clone(), bucket, config)
+    };
+    let killed = process();
+    let mover = killed.mover().expect("a bucket").clone();
+    mover.run("ns").await.expect("run");
+    world.clock.advance(2 * DAY);
+    // No copy can be read back.
+    world.far.knobs.holds.store(1, SeqCst);
+    let passing = tokio::spawn(async move { mover.run_all().await });
+    while world.far.knobs.gets.load(SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let found = killed.retrieve(object("11"), None, ByteRange::Full);
+    let found = drain(found.await.expect("there")).await.expect("read");
+    assert_eq!(found, b"value");
+    tokio::time::advance(Duration::from_secs(601)).await;
+    while !path.exists() {
+        tokio::task::yield_now().await;
+    }
+    passing.abort();
+    world.far.knobs.holds.store(0, SeqCst);
+    let restarted = process();
+    let passed = restarted.mover().expect("a bucket").run("ns").await;
+    assert_eq!(passed.expect("run").moved, 11);
+    assert!(!world.is_cold("11").await);
 }
 
 #[tokio::test]

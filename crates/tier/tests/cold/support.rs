@@ -50,17 +50,26 @@ pub fn one_of<S: Store>(
     objects: Arc<dyn ObjectStore>,
     clock: &TestClock,
 ) -> Cold<S> {
-    let told = clock.clone();
     let config = Config {
+        shared: shared.map(str::to_owned),
+        grace_ms,
+        ..config(clock)
+    };
+    Cold::new(hot, Bucket::new(objects, HOME), config)
+}
+
+/// Of a process that is alone and keeps nothing.
+pub fn config(clock: &TestClock) -> Config {
+    let told = clock.clone();
+    Config {
         pool: Pool::new(64 << 20),
         clock: Arc::new(move || told.now()),
         runtime: Handle::current(),
         reads: None,
-        shared: shared.map(str::to_owned),
+        shared: None,
         buffer_bytes: 64 << 20,
-        grace_ms,
-    };
-    Cold::new(hot, Bucket::new(objects, HOME), config)
+        grace_ms: 0,
+    }
 }
 
 impl World {
