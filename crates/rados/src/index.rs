@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_store::{ErrorKind, Result, Space, StoreError, Usage};
+use forebay_store::{ErrorKind, Result, Space, StoreError};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::sleep;
 
-use crate::codec::Malformed;
 use crate::core::{Core, Namespace};
+use crate::entries::{Counter, Replacing};
 use crate::error::{unread, unwritten};
 use crate::heads::Seen;
 use crate::names;
@@ -27,8 +27,8 @@ use crate::waiting::Waiting;
 
 pub(crate) use crate::waiting::Settle;
 
-/// Entries that one operation replaces.
-const BATCH: usize = 64;
+/// Entries that one operation replaces. Of keys and attributes as long as they may be they take some 1.5 MiB there.
+const BATCH: usize = 128;
 /// How often who waits for that looks.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a replaced entry is looked at again.
@@ -44,44 +44,6 @@ pub(crate) struct Shard {
     counter: AsyncMutex<Counter>,
     /// Held by whoever looks at keys, which may take long.
     looking: AsyncMutex<()>,
-}
-
-/// This gateway's counter in an object of the index, as it was last seen. Who took this gateway for dead has added it to what all that are
-/// gone have counted, and removed it: so it is never replaced but by an operation that asserts what it was.
-#[derive(Debug, Default)]
-struct Counter {
-    /// What the books of this gateway have of it.
-    sum: Sum,
-    /// As it is stored; empty: it is not there.
-    stored: Vec<u8>,
-    /// Whether it has to be read again: somebody else changed it, or an operation was not answered.
-    stale: bool,
-}
-
-impl Counter {
-    /// It was read; what it changed by since.
-    fn read(&mut self, stored: &[u8]) -> std::result::Result<Sum, Malformed> {
-        let sum = match stored {
-            [] => Sum::default(),
-            stored => Sum::decode(stored)?,
-        };
-        let by = sum.minus(self.sum);
-        self.sum = sum;
-        self.stored = stored.to_vec();
-        self.stale = false;
-        Ok(by)
-    }
-
-    /// Makes it `sum`, if it still is what it was.
-    fn replace(&self, op: &mut WriteOp, name: &[u8], sum: Sum) {
-        op.omap_equals(name, &self.stored);
-        op.omap_set([(name, &sum.encode()[..])]);
-    }
-
-    fn replaced(&mut self, sum: Sum) {
-        self.sum = sum;
-        self.stored = sum.encode();
-    }
 }
 
 #[derive(Default)]
@@ -213,22 +175,18 @@ impl Shard {
             }
             let now: Vec<(Vec<u8>, Settle)> = batch.drain(..step.min(batch.len())).collect();
             let mut after = counter.sum;
-            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+            let mut replacing = Replacing::new(namespace);
             for (name, settle) in &now {
-                let seen = settle
-                    .before
-                    .as_ref()
-                    .map(Entry::encode)
-                    .unwrap_or_default();
-                op.omap_equals(name, &seen);
                 if let Some(entry) = &settle.after {
-                    after = after.plus(replace(&mut op, name, settle.before.as_ref(), entry));
+                    let before = settle.before.as_ref();
+                    let found = before.map(Entry::encode).unwrap_or_default();
+                    after = after.plus(replacing.replace(name, &found, before, entry));
                 }
             }
-            counter.replace(&mut op, &names::counter(core.gateway), after);
+            counter.replace(&mut replacing, names::counter(core.gateway), after);
             match core
                 .access
-                .write(&namespace.index, &self.object, op, None, 0)
+                .write(&namespace.index, &self.object, replacing.finish(), None, 0)
                 .await
             {
                 Ok(_) => {
@@ -268,7 +226,6 @@ impl Shard {
         settle: &Settle,
     ) -> Result<()> {
         let name = names::entry(settle.named.space, &settle.named.key);
-        let own = names::counter(core.gateway);
         let mut counted_before = settle.counted;
         for _ in 0..ATTEMPTS {
             let mut op = ReadOp::new(&namespace.index);
@@ -306,14 +263,13 @@ impl Shard {
             };
             let mut counter = self.counter.lock().await;
             self.read_counter(core, namespace, &mut counter).await?;
-            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
-            op.omap_equals(&name, &found);
-            let by = replace(&mut op, &name, before.as_ref(), &after);
+            let mut replacing = Replacing::new(namespace);
+            let by = replacing.replace(&name, &found, before.as_ref(), &after);
             let counted = counter.sum.plus(by);
-            counter.replace(&mut op, &own, counted);
+            counter.replace(&mut replacing, names::counter(core.gateway), counted);
             match core
                 .access
-                .write(&namespace.index, &self.object, op, None, 0)
+                .write(&namespace.index, &self.object, replacing.finish(), None, 0)
                 .await
             {
                 Ok(_) => {
@@ -482,22 +438,6 @@ impl Shard {
         self.counter_was_read(core, namespace, &mut counter, &stored)?;
         Ok(others)
     }
-}
-
-/// Replaces an entry, and what follows from it; what the usage changes by.
-fn replace(op: &mut WriteOp, name: &[u8], before: Option<&Entry>, after: &Entry) -> Sum {
-    op.omap_set([(name, &after.encode()[..])]);
-    let (old, new) = (before.and_then(Entry::expires_next), after.expires_next());
-    if old != new {
-        if let Some(old) = old {
-            op.omap_remove([&names::expiring(old, name)[..]]);
-        }
-        if let Some(new) = new {
-            op.omap_set([(&names::expiring(new, name)[..], &[][..])]);
-        }
-    }
-    let held = before.map_or_else(Usage::default, Entry::usage);
-    Sum::between(held, after.usage())
 }
 
 impl Core {

@@ -2,8 +2,8 @@
 //!
 //! - [`RadosStore`]: the leaf. Any number of processes may have one on the same pool; none holds anything of its own.
 //! - `heads`, `kept`, `record`: a key's object, whose one operation is what makes a change happen. `change`, `plan`: deciding and doing it.
-//! - `journal`: what is under way, said before it happens. `index`, `waiting`, `list`: sorted entries, brought up to
-//!   date after it happened.
+//! - `journal`: what is under way, said before it happens. `index`, `entries`, `waiting`, `list`: sorted entries,
+//!   brought up to date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `held`: which of
 //!   them somebody here has under way. `compose`, `claims`: joining parts. `away`: bytes that a layer above keeps.
 //! - `keeper`, `clean`, `sweep`, `adopt`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`, `listen`: what other
@@ -39,6 +39,7 @@ mod compose;
 mod config;
 mod core;
 mod edit;
+mod entries;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
