@@ -21,6 +21,9 @@ pub(crate) struct Access {
     pool: String,
     units: Arc<Semaphore>,
     patience: Duration,
+    /// How often objects were looked at.
+    #[cfg(test)]
+    pub reads: std::sync::atomic::AtomicUsize,
 }
 
 impl Access {
@@ -30,6 +33,8 @@ impl Access {
             pool: pool.to_owned(),
             units: Arc::new(Semaphore::new(UNITS as usize)),
             patience: patience + SLACK,
+            #[cfg(test)]
+            reads: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -84,6 +89,9 @@ impl Access {
         op: ReadOp,
         bytes: usize,
     ) -> Result<Read, Errno> {
+        #[cfg(test)]
+        self.reads
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let permit = self.permit(bytes).await?;
         self.in_time(op.run(place, object, permit)).await
     }

@@ -15,6 +15,7 @@ use crate::core::{Core, Namespace};
 use crate::error::{Parts, shown, unread, unwritten};
 use crate::heads::Seen;
 use crate::index::Shard;
+use crate::kept::Search;
 use crate::names::{self, GARBAGE};
 use crate::plan::Draft;
 use crate::record::Segment;
@@ -108,18 +109,24 @@ impl Core {
         if self.is_taken(namespace, &seen).await? {
             return Ok(());
         }
-        let expiry = Expiry {
+        let mut expiry = Expiry {
             core: self,
             namespace,
             named,
+            search: Search::new(),
         };
         let is_due = |seen: &Seen| {
             let next = seen.head.as_ref().and_then(|head| head.expires_next);
             next.is_some_and(|at| at <= self.now())
         };
         // One change drops no more than it can have in memory.
-        while is_due(&self.change(namespace, named, false, &expiry).await?.1) {}
-        Ok(())
+        loop {
+            let (_, seen) = self.change(namespace, named, false, &mut expiry).await?;
+            if !is_due(&seen) {
+                return Ok(());
+            }
+            expiry.search.was_dropped(seen.version);
+        }
     }
 
     /// Removes stripes whose time is over.
@@ -241,9 +248,10 @@ struct Expiry<'e> {
     core: &'e Arc<Core>,
     namespace: &'e Arc<Namespace>,
     named: &'e Named,
+    search: Search,
 }
 
-impl Decide for &Expiry<'_> {
+impl Decide for &mut Expiry<'_> {
     type Answer = ();
 
     async fn decide(&mut self, seen: &Seen) -> Result<Decision<()>> {
@@ -254,15 +262,13 @@ impl Decide for &Expiry<'_> {
         if head.expires_next.is_none_or(|at| at > now) {
             return Ok(Decision::Leave(()));
         }
-        let Some(view) = self
-            .core
-            .kept(self.namespace, self.named, seen, None)
-            .await?
-        else {
+        let (core, namespace, named) = (self.core, self.namespace, self.named);
+        let found = core.expired(namespace, named, seen, now, &mut self.search);
+        let Some(view) = found.await? else {
             return Ok(Decision::Again);
         };
         // Even if nothing is dropped the time is corrected.
-        let draft = Draft::begin(self.named.space, head.clone(), view, now);
+        let draft = Draft::begin(named.space, head.clone(), view, now);
         Ok(Decision::Do(Step::new(draft), ()))
     }
 }

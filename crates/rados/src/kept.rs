@@ -1,6 +1,6 @@
 //! Older versions of a key, beside its object's data. There may be any number of them: nobody has them all in memory.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use forebay_store::Result;
@@ -94,6 +94,42 @@ impl Pages {
     }
 }
 
+/// A search for kept versions that have expired. It goes on behind those that a change has dropped, for as long as nothing else changes the
+/// key: however many there are, each is looked at once.
+#[derive(Debug)]
+pub(crate) struct Search {
+    /// The object's version at which this holds.
+    at: Option<u64>,
+    pages: Pages,
+    /// Those of a page that were not looked at yet.
+    ahead: VecDeque<(Bytes, Bytes)>,
+    /// The newest of those that have not expired.
+    list: Vec<Kept>,
+    /// Nothing of the others that were passed expires before.
+    passed_expires: Option<u64>,
+}
+
+impl Search {
+    pub fn new() -> Search {
+        Search {
+            at: None,
+            pages: Pages::after(Vec::new()),
+            ahead: VecDeque::new(),
+            list: Vec::new(),
+            passed_expires: None,
+        }
+    }
+
+    /// What it has found was dropped, which gave the object this version.
+    pub fn was_dropped(&mut self, version: u64) {
+        self.at = self.has_more().then_some(version);
+    }
+
+    fn has_more(&self) -> bool {
+        self.pages.more || !self.ahead.is_empty()
+    }
+}
+
 impl Core {
     /// All kept versions of a head that was seen, newest first; `None` when the object has changed since. What is current and what is
     /// kept change places: only of one moment they are all that there is.
@@ -175,7 +211,9 @@ impl Core {
         let is_due = head.expires_next.is_some_and(|at| at <= now);
         let mut view = KeptView::default();
         if is_due {
-            match self.find_expired(namespace, named, seen, now).await? {
+            let mut search = Search::new();
+            let looked = self.find_expired(namespace, named, seen, now, &mut search, DECIDING);
+            match looked.await? {
                 Some(looked) => view = looked,
                 None => return Ok(None),
             }
@@ -222,41 +260,76 @@ impl Core {
         Ok(Some(view))
     }
 
-    /// Looks through all kept versions because some have expired; no further than to as many of these as one change drops, and to those that
-    /// are the newest without them: one of these may become current. Then the others are still due.
+    /// What there is to know for a change that drops what has expired and does nothing else; `None` when the object has changed since.
+    pub async fn expired(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        now: u64,
+        search: &mut Search,
+    ) -> Result<Option<KeptView>> {
+        if seen.head.as_ref().is_none_or(|head| head.kept == 0) {
+            return Ok(Some(KeptView::default()));
+        }
+        self.find_expired(namespace, named, seen, now, search, 0)
+            .await
+    }
+
+    /// Looks through kept versions because some have expired; no further than to as many of these as one change drops, and to so many
+    /// `deciding` ones that are the newest without them: one of these may become current. Then the others are still due.
     async fn find_expired(
         &self,
         namespace: &Namespace,
         named: &Named,
         seen: &Seen,
         now: u64,
+        search: &mut Search,
+        deciding: usize,
     ) -> Result<Option<KeptView>> {
-        let mut view = KeptView::default();
-        let mut pages = Pages::after(Vec::new());
+        if search.at.take() != Some(seen.version) {
+            *search = Search::new();
+        }
+        let mut expired = Vec::new();
         let mut is_due = false;
-        while pages.more && (view.expired.len() < HELD || view.list.len() < DECIDING) {
-            let Some(pairs) = pages.next(self, namespace, named, seen).await? else {
-                return Ok(None);
-            };
-            for (_, value) in &pairs {
-                let kept = decode(named, value)?;
-                if kept.is_expired(now) {
-                    match view.expired.len() < HELD {
-                        true => view.expired.push(kept),
-                        false => is_due = true,
-                    }
-                } else if view.list.len() < HELD {
-                    view.list.push(kept);
-                } else {
-                    let expires = view.unseen_expires.into_iter().chain(kept.expires());
-                    view.unseen_expires = expires.min();
-                }
+        // The first that is left tells whether a marker hides the others.
+        while expired.len() < HELD || search.list.len() < deciding.max(1) {
+            if search.ahead.is_empty() && search.pages.more {
+                let Some(pairs) = search.pages.next(self, namespace, named, seen).await? else {
+                    return Ok(None);
+                };
+                search.ahead = pairs.into();
             }
+            let Some((_, value)) = search.ahead.front() else {
+                break;
+            };
+            let kept = decode(named, value)?;
+            if kept.is_expired(now) {
+                if expired.len() < HELD {
+                    expired.push(kept);
+                } else if search.list.len() >= deciding {
+                    break;
+                } else {
+                    is_due = true;
+                }
+            } else if search.list.len() < HELD {
+                search.list.push(kept);
+            } else {
+                let expires = search.passed_expires.into_iter().chain(kept.expires());
+                search.passed_expires = expires.min();
+            }
+            search.ahead.pop_front();
         }
-        if is_due || pages.more {
-            view.unseen_expires = Some(now);
-        }
-        Ok(Some(view))
+        is_due |= search.has_more();
+        Ok(Some(KeptView {
+            list: search.list.clone(),
+            null: None,
+            expired,
+            unseen_expires: match is_due {
+                true => Some(now),
+                false => search.passed_expires,
+            },
+        }))
     }
 }
 

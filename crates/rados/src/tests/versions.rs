@@ -7,7 +7,7 @@ use forebay_store::listing::versions_before;
 use forebay_store::{After, Body, ByteRange, DeleteOptions, StoreError, VersionPage, Versioning};
 
 use super::*;
-use crate::record::Kept;
+use crate::record::{Kept, Layout, Value};
 use crate::support::versioned;
 
 const NS: &str = "versions";
@@ -309,6 +309,80 @@ fn more_versions_than_are_dropped_at_once_expire() {
         store.sweep().await.unwrap();
         store.settle().await.unwrap();
         store.sweep().await.unwrap();
+        let audit = store.audit(NS).await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
+    });
+}
+
+/// Has so many older versions beside a value, which expire when it does.
+async fn keep_many(store: &RadosStore, count: u64) {
+    let core = store.core();
+    let namespace = core.namespace(NS).unwrap();
+    let named = Named::object(b"k".to_vec());
+    let seen = core.look(&namespace, &named).await.unwrap();
+    let mut head = Head::clone(seen.head.as_ref().unwrap());
+    let current = head.current.clone().unwrap();
+    let older = (1..=count).map(|before| {
+        Kept::Value(Value {
+            seq: current.seq - before,
+            size: 0,
+            layout: Layout::Striped(Vec::new()),
+            ..current.clone()
+        })
+    });
+    let older: Vec<_> = older
+        .map(|kept| (Kept::name(kept.seq()), kept.encode()))
+        .collect();
+    head.kept = count as u32;
+    head.usage.objects += count;
+    let (place, object) = namespace.object(Space::Objects, b"k");
+    let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+    set_record(&mut op, &namespace, &head.encode(), seen.pieces);
+    op.omap_set(older.iter().map(|(name, kept)| (&name[..], &kept[..])));
+    let written = core.access.write(place, &object, op, Some(head.stamp), 0);
+    written.await.unwrap();
+    core.heads.forget(namespace.id, &named);
+    core.find_out(&namespace, named);
+    store.settle().await.unwrap();
+}
+
+#[test]
+fn of_versions_that_expire_each_is_read_once() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    const COUNT: u64 = 5000;
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(config(&cluster), clock.clone());
+        let passing = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            ttl_ms: Some(1000),
+            versioning: Versioning::Enabled,
+            ..NamespaceConfig::default()
+        };
+        store.create_namespace(NS, passing).await.unwrap();
+        put(&store, key(), b"v").await;
+        store.settle().await.unwrap();
+        keep_many(&store, COUNT).await;
+        let held = || store.usage(Scope::Namespace(NS)).unwrap().objects;
+        assert_eq!(held(), COUNT + 1);
+        clock.advance(1001);
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let only = core.cleaning.lock().await;
+        let reads = || core.access.reads.load(Relaxed);
+        let before = reads();
+        core.expire(&namespace).await.unwrap();
+        let read = reads() - before;
+        // Some hundred at a time, and what there is to look at besides.
+        assert!(read < 50, "{read} reads");
+        assert_eq!(held(), 0);
+        drop(only);
+        for _ in 0..2 {
+            store.settle().await.unwrap();
+            store.sweep().await.unwrap();
+        }
         let audit = store.audit(NS).await.unwrap();
         assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
     });
