@@ -11,7 +11,6 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, OwnedMutexGuard, mpsc};
-use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::away::Forgotten;
@@ -25,7 +24,7 @@ use crate::journal::Journal;
 use crate::keeper::Task;
 use crate::names::{self, Home, Spaces};
 use crate::notices::Notices;
-use crate::pulse::Pulse;
+use crate::pulse::{Asked, Pulse};
 use crate::record::{Layout, Segment};
 use crate::sys::{Errno, Lease, Place};
 use crate::under_way::Named;
@@ -61,8 +60,8 @@ pub(crate) struct Core {
     pub pulse: Pulse,
     /// Held by whoever lives.
     pub lease: Arc<Lease>,
-    /// When it was asked for last that was given. Held by whoever asks.
-    pub proved: AsyncMutex<Option<Instant>>,
+    /// What came of asking for it last. Held by whoever asks.
+    pub asked: AsyncMutex<Asked>,
     /// In which company what others have counted was read last. (Who opens a namespace reads it, too.)
     pub counted: AtomicU64,
     /// Held while namespaces are read.
@@ -299,7 +298,7 @@ impl Core {
             tasks,
             pulse,
             lease: Arc::new(lease),
-            proved: AsyncMutex::new(None),
+            asked: AsyncMutex::default(),
             counted: AtomicU64::new(0),
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),

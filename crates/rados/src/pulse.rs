@@ -18,13 +18,16 @@ use crate::sys::{Errno, Lease};
 
 /// How often a gateway that may be taken for dead looks whether it still is.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often one whose lock somebody else holds asks for it.
+/// How often one whose lock somebody else holds asks for it, however many wait for that.
 const ASK: Duration = Duration::from_millis(200);
 
 /// When the lease was renewed last, and how often it was taken.
 pub(crate) struct Pulse {
     hold: Duration,
     state: Mutex<State>,
+    /// How often the cluster was asked.
+    #[cfg(test)]
+    pub asks: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Default)]
@@ -41,6 +44,8 @@ impl Pulse {
         Pulse {
             hold,
             state: Mutex::default(),
+            #[cfg(test)]
+            asks: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -118,17 +123,31 @@ impl Pulse {
     }
 }
 
+/// What came of asking for the lease last.
+#[derive(Default)]
+pub(crate) enum Asked {
+    /// Nobody has asked yet.
+    #[default]
+    Never,
+    /// It was given to who asked at this time.
+    Given(Instant),
+    /// Somebody else held the lock at this time.
+    Refused(Instant),
+}
+
 impl Core {
     /// Asks the cluster whether this gateway still has its lease. If not, it is taken anew, and another life begins. Who asks while others
-    /// do waits for one answer with all who came meanwhile. Who cleans up after this gateway has the lock until that is done: it is waited for.
+    /// do waits for one answer with all who came meanwhile. Who cleans up after this gateway has the lock until that is done: it is waited
+    /// for, and asked for by one of those who wait.
     pub async fn prove_alive(&self) -> Result<()> {
         let came = Instant::now();
         loop {
             let proving = async {
-                let mut proved = self.proved.lock().await;
-                match *proved {
-                    Some(asked) if asked > came => Ok(()),
-                    _ => self.take_lease(&mut proved).await,
+                let mut asked = self.asked.lock().await;
+                match *asked {
+                    Asked::Given(at) if at > came => Ok(()),
+                    Asked::Refused(at) if at.elapsed() < ASK => Err(Errno(libc::EBUSY)),
+                    _ => self.take_lease(&mut asked).await,
                 }
             };
             match self.access.in_time(proving).await {
@@ -146,27 +165,27 @@ impl Core {
     /// up after it.
     pub async fn renew_lease(&self) -> std::result::Result<(), Errno> {
         self.ask(Lease::reaches).await?;
-        self.take_lease(&mut *self.proved.lock().await).await
+        self.take_lease(&mut *self.asked.lock().await).await
     }
 
     /// Nobody takes it any more: this gateway has ended.
     pub async fn give_lease_back(&self) {
-        let _only = self.proved.lock().await;
+        let _only = self.asked.lock().await;
         let _ = self.ask(Lease::release).await;
     }
 
-    /// Renews the lease, or takes it anew; `proved` is when that was asked for last.
-    async fn take_lease(&self, proved: &mut Option<Instant>) -> std::result::Result<(), Errno> {
+    /// Renews the lease, or takes it anew; says what came of that.
+    async fn take_lease(&self, asked: &mut Asked) -> std::result::Result<(), Errno> {
         if self.pulse.has_ended() {
             return Err(Errno(libc::ESHUTDOWN));
         }
         let hold = self.config.lease;
-        let asked = Instant::now();
+        let at = Instant::now();
         if self.pulse.is_held() {
             match self.ask(move |lease| lease.renew(hold)).await {
                 Ok(()) => {
-                    self.pulse.renewed(asked);
-                    *proved = Some(asked);
+                    self.pulse.renewed(at);
+                    *asked = Asked::Given(at);
                     return Ok(());
                 }
                 Err(Errno(libc::ENOENT)) => {
@@ -176,9 +195,13 @@ impl Core {
                 Err(errno) => return Err(errno),
             }
         }
-        self.ask(move |lease| lease.take(hold)).await?;
-        *proved = Some(asked);
-        if self.pulse.begin_life(asked) > 1 {
+        let taken = self.ask(move |lease| lease.take(hold)).await;
+        if taken == Err(Errno(libc::EBUSY)) {
+            *asked = Asked::Refused(Instant::now());
+        }
+        taken?;
+        *asked = Asked::Given(at);
+        if self.pulse.begin_life(at) > 1 {
             // Whoever asked does not wait for that: there may be much to read.
             self.task(Task::ReturnToLife);
         }
@@ -190,6 +213,10 @@ impl Core {
         &self,
         call: impl FnOnce(&Lease) -> std::result::Result<(), Errno> + Send + 'static,
     ) -> std::result::Result<(), Errno> {
+        #[cfg(test)]
+        self.pulse
+            .asks
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let lease: Arc<Lease> = self.lease.clone();
         let asked = spawn_blocking(move || call(&lease)).await;
         asked.unwrap_or(Err(Errno(libc::ESHUTDOWN)))

@@ -2,8 +2,10 @@
 //! stood still, too, so that it cannot tell.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use forebay_store::{Away, Condition, Upload, Usage};
+use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
@@ -46,16 +48,28 @@ async fn two(cluster: &Cluster) -> (RadosStore, RadosStore) {
     stores
 }
 
-/// The other one cleans up after the one that stands still, and forgets it.
-async fn sweep(sweeper: &RadosStore, paused: &RadosStore) {
+/// The lock of the one that stands still has come to its end.
+async fn end_lock(sweeper: &RadosStore, paused: &RadosStore) {
     let core = sweeper.core();
-    let gateway = paused.core().gateway;
-    // Its lock has come to its end.
     let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
     op.remove();
-    let object = names::gateway(gateway);
+    let object = names::gateway(paused.core().gateway);
     let removed = core.access.write(&core.registry, &object, op, None, 0);
     removed.await.unwrap();
+}
+
+/// The same, and somebody has it for so long who cleans up after it.
+async fn take_lock(sweeper: &RadosStore, paused: &RadosStore, hold: Duration) {
+    end_lock(sweeper, paused).await;
+    let object = names::gateway(paused.core().gateway);
+    let lease = Lease::new(&sweeper.core().registry, &object, b"sweeper").unwrap();
+    let taken = spawn_blocking(move || lease.take(hold));
+    taken.await.unwrap().unwrap();
+}
+
+/// The other one cleans up after the one that stands still, and forgets it.
+async fn sweep(sweeper: &RadosStore, paused: &RadosStore) {
+    end_lock(sweeper, paused).await;
     assert_eq!(sweeper.sweep().await.unwrap(), 1);
 }
 
@@ -301,19 +315,30 @@ fn who_is_being_cleaned_up_after_waits_until_that_is_over() {
     };
     runtime().block_on(async {
         let (one, two) = two(&cluster).await;
-        let (core, paused) = (two.core(), one.core());
-        let object = names::gateway(paused.gateway);
-        let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
-        op.remove();
-        let removed = core.access.write(&core.registry, &object, op, None, 0);
-        removed.await.unwrap();
-        let sweeper = Lease::new(&core.registry, &object, b"sweeper").unwrap();
-        let taken = spawn_blocking(move || sweeper.take(Duration::from_secs(2)));
-        taken.await.unwrap().unwrap();
+        take_lock(&two, &one, Duration::from_secs(2)).await;
+        let paused = one.core();
         let life = paused.pulse.life();
         paused.prove_alive().await.unwrap();
         assert_eq!(paused.pulse.life(), life + 1);
         goes_on(&one).await;
         is_clean(&one).await;
+    });
+}
+
+#[test]
+fn however_many_wait_for_a_lock_one_asks_for_it() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (one, two) = two(&cluster).await;
+        take_lock(&two, &one, Duration::from_secs(2)).await;
+        let core = one.core();
+        let asks = || core.pulse.asks.load(Relaxed);
+        let before = asks();
+        let proofs = (0..200).map(|_| core.prove_alive());
+        try_join_all(proofs).await.unwrap();
+        let asked = asks() - before;
+        assert!(asked <= 20, "{asked} times");
     });
 }
