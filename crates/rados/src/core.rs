@@ -10,7 +10,9 @@ use forebay_store::{NamespaceInfo, Quota, Result, Space, VersionId};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, OwnedMutexGuard, mpsc};
+use tokio::sync::{
+    Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, OwnedMutexGuard, mpsc,
+};
 
 use crate::access::Access;
 use crate::away::Forgotten;
@@ -62,6 +64,8 @@ pub(crate) struct Core {
     pub lease: Arc<Lease>,
     /// What came of asking for it last. Held by whoever asks.
     pub asked: AsyncMutex<Asked>,
+    /// The others do not know of this gateway, as the registry says.
+    pub unknown: Notify,
     /// In which company what others have counted was read last. (Who opens a namespace reads it, too.)
     pub counted: AtomicU64,
     /// Held while namespaces are read.
@@ -299,6 +303,7 @@ impl Core {
             pulse,
             lease: Arc::new(lease),
             asked: AsyncMutex::default(),
+            unknown: Notify::new(),
             counted: AtomicU64::new(0),
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),

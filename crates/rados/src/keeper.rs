@@ -76,6 +76,7 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
     let mut rounds = JoinSet::new();
     rounds.spawn(tell(core.clone()));
     rounds.spawn(adopt_now_and_then(core.clone()));
+    rounds.spawn(enter_again(core.clone()));
     rounds.spawn(every(core.clone(), REFRESH, async |core| {
         core.reload().await
     }));
@@ -267,6 +268,21 @@ async fn renew(core: Arc<Core>, mut ended: oneshot::Receiver<()>) {
         }
         if let Err(errno) = core.renew_lease().await {
             tracing::warn!(%errno, "the lease was not renewed");
+        }
+    }
+}
+
+/// Enters this gateway among the living whenever they do not know it: who took it for dead has forgotten it, and it may not have felt it, or
+/// have failed to enter itself since. Who forgets it may hold its lock for long, which keeps back nothing else.
+async fn enter_again(core: Arc<Core>) {
+    loop {
+        core.unknown.notified().await;
+        let entered = async {
+            core.prove_alive().await?;
+            core.register().await
+        };
+        if let Err(error) = entered.await {
+            tracing::warn!(%error, "this gateway is not known to the others");
         }
     }
 }

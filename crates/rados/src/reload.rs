@@ -85,16 +85,8 @@ impl Core {
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
         self.notices.set_alone(others == 0);
-        // Who took this gateway for dead has forgotten it, and it may not have felt it, or have failed to enter itself since.
-        let enter_again = async {
-            self.prove_alive().await?;
-            self.register().await
-        };
-        if !is_known
-            && !self.pulse.has_ended()
-            && let Err(error) = enter_again.await
-        {
-            tracing::warn!(%error, "this gateway is not known to the others");
+        if !is_known && !self.pulse.has_ended() {
+            self.unknown.notify_one();
         }
         let ids = registered.iter().map(|found| found.info.id);
         let ids: HashSet<u32> = ids.chain(kept.values().map(|known| known.id)).collect();

@@ -16,6 +16,7 @@ use crate::change::{Decide, Decision};
 use crate::claims::staged;
 use crate::core::Core;
 use crate::heads::Seen;
+use crate::keeper::REFRESH;
 use crate::record::Layout;
 use crate::stripes::Piece;
 use crate::sys::Lease;
@@ -340,5 +341,21 @@ fn however_many_wait_for_a_lock_one_asks_for_it() {
         try_join_all(proofs).await.unwrap();
         let asked = asks() - before;
         assert!(asked <= 20, "{asked} times");
+    });
+}
+
+#[test]
+fn who_is_forgotten_and_cannot_come_back_yet_hears_the_news() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (one, two) = two(&cluster).await;
+        // Who cleaned up after it died before it let the lock go, too.
+        let name = registered_name(one.core().gateway);
+        two.core().forget_registered(&name).await.unwrap();
+        take_lock(&two, &one, 2 * REFRESH).await;
+        space(&two, "news").await;
+        assert!(one.namespace("news").is_ok(), "it was told");
     });
 }
