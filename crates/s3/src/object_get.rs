@@ -20,11 +20,11 @@ use crate::ingest::Inbound;
 use crate::kept::{self, PartSizes, Shown};
 use crate::reply::{self, Reply, ReplyBody};
 use crate::router::Operation;
-use crate::slices::Slices;
+use crate::slices::{Slices, is_replaced};
 use crate::status::{Outcome, Refusal};
 use crate::{encryption, headers};
 
-/// How often a part is looked for again in an object that is being replaced.
+/// How often an object that is being replaced is looked for again.
 const ATTEMPTS: usize = 8;
 
 const OVERRIDES: [(&str, HeaderName); 6] = [
@@ -72,53 +72,60 @@ pub(crate) async fn find<S: Store>(call: &Call<'_, S>) -> Outcome<Found<S::Body>
     Ok(Found { object, partial })
 }
 
-/// `GetObject`.
+/// `GetObject`. As long as nothing was said, another object may take the place of the one that was found.
 pub(crate) async fn get<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let mut found = find(call).await?;
-    let range = &found.object.range;
     let mut slice_bytes = None;
-    if !inbound.may_send(range.end - range.start) {
-        // Who waits holds nothing of the object. By then there may be another one, and another bucket of this name.
-        drop(found);
-        slice_bytes = Some(inbound.wait_to_send().await?);
-        found = find(call).await?;
-        call.still_admitted()?;
-    }
-    let Found { object, partial } = found;
-    let Object { meta, range, body } = object;
-    let length = range.end - range.start;
-    // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
-    let content = match slice_bytes {
-        _ if length == 0 => ReplyBody::whole(Bytes::new()),
-        None => {
-            let mut body = body;
-            let first = call.door.demand.wait(body.next()).await?;
-            let first = first.ok_or_else(cut_short)?.into_bytes();
-            match first.len() as u64 == length {
-                true => ReplyBody::whole(first),
-                false => ReplyBody::stream(first, body, length, call.door.demand.clone()),
-            }
+    for attempt in 0..ATTEMPTS {
+        let Found { object, partial } = find(call).await?;
+        if attempt > 0 {
+            // By now this may be another bucket of the name.
+            call.still_admitted()?;
         }
-        Some(slice_bytes) => {
+        let Object { meta, range, body } = object;
+        let length = range.end - range.start;
+        if slice_bytes.is_none() && !inbound.may_send(length) {
+            // Who waits holds nothing of the object.
             drop(body);
-            let slices = Slices::of(call, &meta, &range, slice_bytes);
-            let mut slices = Box::pin(slices.bytes());
-            let first = slices.try_next().await?.ok_or_else(cut_short)?;
-            ReplyBody::sliced(first, slices, length)
+            slice_bytes = Some(inbound.wait_to_send().await?);
+            continue;
         }
-    };
-    let mut reply = http::Response::new(content);
-    describe(call, &meta, !partial, reply.headers_mut())?;
-    if partial {
-        *reply.status_mut() = StatusCode::PARTIAL_CONTENT;
-        reply
-            .headers_mut()
-            .insert(CONTENT_RANGE, content_range(&range, meta.size));
+        // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
+        let content = match slice_bytes {
+            _ if length == 0 => ReplyBody::whole(Bytes::new()),
+            None => {
+                let mut body = body;
+                let first = call.door.demand.wait(body.next()).await?;
+                let first = first.ok_or_else(cut_short)?.into_bytes();
+                match first.len() as u64 == length {
+                    true => ReplyBody::whole(first),
+                    false => ReplyBody::stream(first, body, length, call.door.demand.clone()),
+                }
+            }
+            Some(slice_bytes) => {
+                drop(body);
+                let slices = Slices::of(call, &meta, &range, slice_bytes);
+                let mut slices = Box::pin(slices.bytes());
+                let first = match slices.try_next().await {
+                    Err(error) if is_replaced(&error) => continue,
+                    first => first?.ok_or_else(cut_short)?,
+                };
+                ReplyBody::sliced(first, slices, length)
+            }
+        };
+        let mut reply = http::Response::new(content);
+        describe(call, &meta, !partial, reply.headers_mut())?;
+        if partial {
+            *reply.status_mut() = StatusCode::PARTIAL_CONTENT;
+            reply
+                .headers_mut()
+                .insert(CONTENT_RANGE, content_range(&range, meta.size));
+        }
+        return Ok(reply);
     }
-    Ok(reply)
+    Err(ErrorCode::SlowDown.into())
 }
 
 /// The store has fewer bytes of an object than it told.

@@ -81,19 +81,42 @@ impl<S: Store> Slices<S> {
         let address = Address::object(&self.bucket, &self.key);
         let range = ByteRange::Inclusive(start, end - 1);
         let version = Some(self.meta.version);
-        let opened = self.store.retrieve(address, version, range).await?;
+        let opened = match self.store.retrieve(address, version, range).await {
+            Err(error) if is_of_another(error.kind()) => return Err(replaced()),
+            opened => opened?,
+        };
         // It was found by the bucket's name, which anybody may have by now.
         let now = self.store.namespace(&self.bucket)?;
         let is_same = Some(now.id) == self.id
             && opened.meta.etag == self.meta.etag
             && opened.meta.size == self.meta.size;
         if !is_same {
-            return Err(StoreError::new(
-                ErrorKind::PreconditionFailed,
-                "the object was replaced while it was sent",
-            ));
+            return Err(replaced());
         }
         self.rest.start = end;
         Ok(opened.body)
     }
+}
+
+/// Whether a store says by this that it has another object than the one that was found, or none.
+fn is_of_another(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::NoSuchVersion
+            | ErrorKind::IsDeleteMarker
+            | ErrorKind::RangeNotSatisfiable
+    )
+}
+
+fn replaced() -> StoreError {
+    StoreError::new(
+        ErrorKind::PreconditionFailed,
+        "the object was replaced while it was sent",
+    )
+}
+
+/// Whether slices ended because their object was replaced.
+pub(crate) fn is_replaced(error: &StoreError) -> bool {
+    error.kind() == ErrorKind::PreconditionFailed
 }

@@ -15,6 +15,8 @@ pub enum At {
     Nowhere,
     /// Before it finds a value.
     Retrieve,
+    /// Before it finds a part of a value.
+    Part,
     /// Before the bytes of a body after so many buffers.
     Body(usize),
     /// Before it reads into the client's memory.
@@ -102,6 +104,9 @@ impl Detour<MemoryStore> for Gate {
         range: ByteRange,
     ) -> Result<Object<MemoryBody>> {
         self.pass(At::Retrieve).await;
+        if range != ByteRange::Full {
+            self.pass(At::Part).await;
+        }
         store.retrieve(address, version, range).await
     }
 

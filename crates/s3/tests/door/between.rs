@@ -15,7 +15,7 @@ use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, START_MS, Server};
 
 const DAY_MS: u64 = 86_400_000;
 
-async fn gated() -> (Server<Gated>, Gate) {
+pub async fn gated() -> (Server<Gated>, Gate) {
     gated_by(Config::default()).await
 }
 

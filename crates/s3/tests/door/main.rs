@@ -19,6 +19,7 @@ mod objects;
 mod policies;
 #[path = "../../../exec/tests/doors/programs.rs"]
 mod programs;
+mod slices;
 mod slow;
 mod support;
 mod versions;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use forebay_s3::Config;
-use forebay_store::MemoryStore;
 use forebay_store::suite::Around;
+use forebay_store::{MemoryStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
@@ -181,7 +181,7 @@ async fn packing() -> Server<Around<MemoryStore, Packing>> {
 }
 
 /// So many readers of an object, which take nothing, as soon as they have what they may.
-async fn stalled(server: &Server<Around<MemoryStore, Packing>>, count: u64) -> Vec<DuplexStream> {
+pub async fn stalled<S: Store<Body: Unpin>>(server: &Server<S>, count: u64) -> Vec<DuplexStream> {
     let get = Ask::new("GET", "/bucket/key").signed(ALPHA, server.now_ms());
     let in_flight = || -> u64 {
         let lines = server.door.live();
@@ -207,7 +207,7 @@ async fn stalled(server: &Server<Around<MemoryStore, Packing>>, count: u64) -> V
 }
 
 /// Bytes of which no two MiB are alike.
-fn bytes(size: usize) -> Vec<u8> {
+pub fn bytes(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 251 + at) as u8).collect()
 }
 
@@ -246,7 +246,7 @@ async fn readers_of_one_tenant_leave_memory_to_others() {
 }
 
 /// As many as a tenant alone is read ahead for.
-const AHEAD: u64 = 16;
+pub const AHEAD: u64 = 16;
 
 #[tokio::test]
 async fn a_reader_beside_many_of_its_tenant_is_served_in_slices() {
