@@ -353,7 +353,7 @@ impl<S: Store> Door<S> {
     ) -> Outcome<Reply<S::Body>> {
         let (caller, proof) = self.identify(asked.head, asked.now_ms)?;
         self.begin(&caller, inbound)?;
-        let joined = presigned::joined(&proof, asked.query, &asked.head.headers)?;
+        let joined = presigned::joined(asked.op, &proof, asked.query, &asked.head.headers)?;
         inbound.prove(proof);
         let mut call = self.call(asked, joined.as_ref(), &caller);
         call.admit(asked.op).await?;

@@ -2,29 +2,47 @@
 //!
 //! SDKs move a request's `x-amz-*` headers there, so that whoever is given the URL need not send them, and S3 takes them from there.
 //! What names a payload that is no body, or asks for encryption, is refused: ignored, it would have something else stored than was
-//! meant. The checksums that SDKs move along are of a body that they did not have, and stay ignored.
+//! meant. Checksums count where they are about the object. Elsewhere SDKs move along those of a body that they did not have, which
+//! stay ignored.
 
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::Query;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::claims::Proof;
+use crate::router::Operation;
 use crate::status::{Outcome, Refusal};
 
-const TAKEN: [&str; 6] = [
+const TAKEN: [&str; 10] = [
     "x-amz-acl",
     "x-amz-bucket-object-lock-enabled",
     "x-amz-expected-bucket-owner",
+    "x-amz-max-parts",
+    "x-amz-mp-object-size",
+    "x-amz-object-attributes",
+    "x-amz-part-number-marker",
     "x-amz-storage-class",
     "x-amz-tagging",
     "x-amz-website-redirect-location",
 ];
 const TAKEN_PREFIXES: [&str; 3] = ["x-amz-grant-", "x-amz-meta-", "x-amz-object-lock-"];
+const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 const REFUSED_PREFIXES: [&str; 3] = [
     "x-amz-copy-source",
     "x-amz-rdma-",
     "x-amz-server-side-encryption",
 ];
+
+/// Whether checksums of a request are about the object: which one it is to have, which one it has, and whether to show it.
+fn sums_up_object(op: Operation) -> bool {
+    matches!(
+        op,
+        Operation::GetObject
+            | Operation::HeadObject
+            | Operation::CreateMultipartUpload
+            | Operation::CompleteMultipartUpload
+    )
+}
 
 /// The headers of a request with those of its query, where a verified signature covers them there; `None` when that has none. What
 /// came as a header counts, and not what the query says of it.
@@ -32,6 +50,7 @@ const REFUSED_PREFIXES: [&str; 3] = [
 /// # Errors
 /// `NotImplemented`, `InvalidArgument`.
 pub(crate) fn joined(
+    op: Operation,
     proof: &Proof,
     query: &Query<'_>,
     request: &HeaderMap,
@@ -51,7 +70,9 @@ pub(crate) fn joined(
                 ),
             ));
         }
-        let taken = TAKEN.contains(&&*name) || begins(&TAKEN_PREFIXES);
+        let taken = TAKEN.contains(&&*name)
+            || begins(&TAKEN_PREFIXES)
+            || sums_up_object(op) && name.starts_with(CHECKSUM_PREFIX);
         if !taken || request.contains_key(&name) {
             continue;
         }

@@ -108,7 +108,7 @@ async fn attempt<S: Store>(
     check_token(lender, asked.op, sealed.unverified())?;
     let asked_ms = sealed.unverified().lease_ms;
     let lease = Lease::new(arrived, lender.direct.lease, asked_ms);
-    let joined = presigned::joined(&proof, asked.query, request)?;
+    let joined = presigned::joined(asked.op, &proof, asked.query, request)?;
     let mut call = door.call(asked, joined.as_ref(), &caller);
     lease.before(call.admit(asked.op)).await??;
 

@@ -227,6 +227,67 @@ async fn headers_in_the_query_of_a_presigned_url_count() {
 }
 
 #[tokio::test]
+async fn what_is_about_the_object_in_the_query_of_a_presigned_url_counts() {
+    const FIRST: usize = 5 << 20;
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let ask = async |method: &'static str, target: &str, body: &str| {
+        let target = Ask::new(method, target).presigned(ALPHA, server.now_ms(), 60);
+        let length = body.len();
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        server.exchange(request.as_bytes(), method == "HEAD").await
+    };
+    let chosen = "x-amz-checksum-algorithm=CRC32&x-amz-checksum-type=FULL_OBJECT";
+    let begun = ask("POST", &format!("/bucket/key?uploads&{chosen}"), "").await;
+    assert_eq!(begun.status, 200, "{}", begun.text());
+    assert_eq!(begun.header("x-amz-checksum-algorithm"), Some("CRC32"));
+    assert_eq!(begun.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
+    let id = begun.element("UploadId").expect("an upload");
+    let whole = payload(FIRST + 9);
+    let mut parts = String::new();
+    for (number, part) in (1..).zip(whole.chunks(FIRST)) {
+        let target = format!("/bucket/key?partNumber={number}&uploadId={id}");
+        let etag = server.put(&target, part).await.etag();
+        parts.push_str(&format!(
+            "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+        ));
+    }
+    let parts = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+    let end = async |claim: &str| {
+        let target = format!("/bucket/key?uploadId={id}&{claim}");
+        ask("POST", &target, &parts).await
+    };
+    for (claim, code) in [
+        ("x-amz-checksum-type=COMPOSITE", "InvalidRequest"),
+        ("x-amz-checksum-crc32=AAAAAA%3D%3D", "BadDigest"),
+        ("x-amz-mp-object-size=9", "InvalidRequest"),
+    ] {
+        end(claim).await.is(400, code);
+    }
+    let sum = checksum(Algorithm::Crc32, &whole).to_base64();
+    let encoded = sum
+        .replace('+', "%2B")
+        .replace('/', "%2F")
+        .replace('=', "%3D");
+    let done = end(&format!("x-amz-checksum-crc32={encoded}")).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+
+    let shown = ask("HEAD", "/bucket/key?x-amz-checksum-mode=ENABLED", "").await;
+    assert_eq!(shown.header("x-amz-checksum-crc32"), Some(sum.as_str()));
+    let names = "x-amz-object-attributes=ObjectSize%2CObjectParts";
+    let page = "x-amz-max-parts=1&x-amz-part-number-marker=1";
+    let target = format!("/bucket/key?attributes&{names}&{page}");
+    let told = ask("GET", &target, "").await;
+    assert_eq!(told.status, 200, "{}", told.text());
+    assert_eq!(told.element("ObjectSize"), Some(whole.len().to_string()));
+    assert_eq!(told.element("PartNumberMarker").as_deref(), Some("1"));
+    assert_eq!(told.element("PartNumber").as_deref(), Some("2"));
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn what_is_anothers_looks_absent() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;
