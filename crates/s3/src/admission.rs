@@ -80,7 +80,7 @@ impl Gate {
     }
 }
 
-/// One request in flight, until its response has left or was given up.
+/// One request in flight, until its response was written or given up.
 pub(crate) struct Ticket {
     gate: Arc<Gate>,
     phase: Arc<Phase>,

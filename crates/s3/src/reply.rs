@@ -1,4 +1,7 @@
 //! A response's body, and what ends with it.
+//!
+//! What writes a response drops the body as soon as it has the last bytes of it, and these wait for a client that takes its time. So the
+//! request ends with the last bytes, not with the body.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -37,6 +40,12 @@ enum Content<B> {
     },
 }
 
+impl<B> Content<B> {
+    fn is_empty(&self) -> bool {
+        matches!(self, Content::Empty)
+    }
+}
+
 /// What the store still has of a response.
 enum Rest<B> {
     Body {
@@ -71,10 +80,32 @@ impl<B: StoreBody> Rest<B> {
     }
 }
 
-/// The bytes of a response. Dropping it ends the request: its ticket is settled.
+/// The bytes of a response.
 pub struct ReplyBody<B> {
     content: Content<B>,
+    /// The request that this answers; the last chunk takes it along.
     ticket: Option<Ticket>,
+}
+
+/// Bytes of a response that are to be written.
+pub struct Chunk {
+    bytes: Bytes,
+    /// Of the last one: the request has ended when these are written, or given up.
+    _ticket: Option<Ticket>,
+}
+
+impl bytes::Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        bytes::Buf::advance(&mut self.bytes, count);
+    }
 }
 
 /// The stored bytes could not be read to their end; the connection is cut, since the length was already said.
@@ -156,13 +187,13 @@ impl<B> ReplyBody<B> {
 }
 
 impl<B: StoreBody> Body for ReplyBody<B> {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = CutShort;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, CutShort>>> {
+    ) -> Poll<Option<Result<Frame<Chunk>, CutShort>>> {
         let this = &mut *self;
         let bytes = match &mut this.content {
             Content::Empty => return Poll::Ready(None),
@@ -204,11 +235,15 @@ impl<B: StoreBody> Body for ReplyBody<B> {
         if let Some(ticket) = &this.ticket {
             ticket.sent(bytes.len());
         }
-        Poll::Ready(Some(Ok(Frame::data(bytes))))
+        let chunk = Chunk {
+            bytes,
+            _ticket: this.ticket.take_if(|_| this.content.is_empty()),
+        };
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.content, Content::Empty)
+        self.content.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {

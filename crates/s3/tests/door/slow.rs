@@ -196,9 +196,14 @@ pub async fn stalled<S: Store<Body: Unpin>>(server: &Server<S>, count: u64) -> V
         near.write_all(&get).await.expect("taken");
         readers.push(near);
     }
-    while in_flight() < before + count {
-        yield_now().await;
-    }
+    let beginning = async {
+        while in_flight() < before + count {
+            yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), beginning)
+        .await
+        .expect("they are in flight while nothing is taken");
     for _ in 0..1000 {
         // Until as many have buffers as may.
         yield_now().await;
@@ -213,36 +218,39 @@ pub fn bytes(size: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn readers_of_one_tenant_leave_memory_to_others() {
-    let server = packing().await;
-    server.put("/bucket/key", &vec![1; 8 << 20]).await;
-    // As many as have all buffers.
-    let mut readers = stalled(&server, 80).await;
-    for ask in [
-        Ask::new("PUT", "/betas/key").body(vec![1; 4 << 20]),
-        Ask::new("GET", "/betas/key"),
-    ] {
-        let answer = timeout(Duration::from_secs(20), server.ask(BETA, ask)).await;
-        let answer = answer.expect("it waits for another tenant's clients");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-    }
-    // Those that wait for their own tenant's are served when these have gone.
-    let mut last = readers.pop().expect("a reader");
-    let mut taken = vec![0; 9 << 20];
-    let ending = async {
-        let mut count = 0;
-        while count < 8 << 20 {
-            match last.read(&mut taken[count..]).await.expect("served") {
-                0 => panic!("cut"),
-                more => count += more,
-            }
+    // All of the shorter one is on its way at once.
+    for size in [1 << 20, 8 << 20] {
+        let server = packing().await;
+        server.put("/bucket/key", &vec![1; size]).await;
+        // As many as have all buffers.
+        let mut readers = stalled(&server, 80).await;
+        for ask in [
+            Ask::new("PUT", "/betas/key").body(vec![1; 4 << 20]),
+            Ask::new("GET", "/betas/key"),
+        ] {
+            let answer = timeout(Duration::from_secs(20), server.ask(BETA, ask)).await;
+            let answer = answer.expect("it waits for another tenant's clients");
+            assert_eq!(answer.status, 200, "{}", answer.text());
         }
-    };
-    drop(readers);
-    timeout(Duration::from_secs(20), ending)
-        .await
-        .expect("served");
-    drop(last);
-    server.finish().await;
+        // Those that wait for their own tenant's are served when these have gone.
+        let mut last = readers.pop().expect("a reader");
+        let mut taken = vec![0; size + (1 << 20)];
+        let ending = async {
+            let mut count = 0;
+            while count < size {
+                match last.read(&mut taken[count..]).await.expect("served") {
+                    0 => panic!("cut"),
+                    more => count += more,
+                }
+            }
+        };
+        drop(readers);
+        timeout(Duration::from_secs(20), ending)
+            .await
+            .expect("served");
+        drop(last);
+        server.finish().await;
+    }
 }
 
 /// As many as a tenant alone is read ahead for.
