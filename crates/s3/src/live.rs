@@ -2,10 +2,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_store::limits::may_have;
 use forebay_store::live::{self, LiveTenant};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::auth::Caller;
@@ -20,7 +21,7 @@ struct Share {
     placed: AtomicUsize,
     /// Bytes of their documents.
     documents: AtomicUsize,
-    /// Bytes of the buffers that their bodies may hold.
+    /// Bytes of the buffers that their bodies may hold. Changes while those of all are locked.
     buffers: AtomicUsize,
     all: Arc<All>,
 }
@@ -33,7 +34,7 @@ const AMPLE: usize = 3;
 #[derive(Debug)]
 struct All {
     documents: AtomicUsize,
-    buffers: AtomicUsize,
+    buffers: Mutex<usize>,
     /// Bytes of all buffers.
     pool_bytes: usize,
     /// Some of a body's were given back.
@@ -44,25 +45,27 @@ impl Share {
     /// Counts buffers of so many bytes, if there is room for them beside so many times those of the tenant's other bodies. One body is
     /// let in however little that is.
     fn take(&self, bytes: usize, times: usize) -> bool {
+        let mut all = self.all.buffers.lock();
         let own = self.buffers.load(Relaxed);
-        let room = |all: usize| {
-            let beside = own.saturating_mul(times);
-            let fits = own == 0 || may_have(bytes, beside, all, self.all.pool_bytes);
-            fits.then_some(all.saturating_add(bytes))
-        };
-        let taken = self.all.buffers.fetch_update(SeqCst, SeqCst, room).is_ok();
-        if taken {
-            self.buffers.fetch_add(bytes, Relaxed);
+        let beside = own.saturating_mul(times);
+        if own > 0 && !may_have(bytes, beside, *all, self.all.pool_bytes) {
+            return false;
         }
-        taken
+        *all += bytes;
+        self.buffers.store(own + bytes, Relaxed);
+        true
     }
 
     fn give_back(&self, bytes: usize) {
-        if bytes > 0 {
-            self.buffers.fetch_sub(bytes, Relaxed);
-            self.all.buffers.fetch_sub(bytes, SeqCst);
-            self.all.given_back.notify_waiters();
+        if bytes == 0 {
+            return;
         }
+        {
+            let mut all = self.all.buffers.lock();
+            *all -= bytes;
+            self.buffers.fetch_sub(bytes, Relaxed);
+        }
+        self.all.given_back.notify_waiters();
     }
 }
 
@@ -79,7 +82,7 @@ impl Live {
             tenants: live::Live::default(),
             all: Arc::new(All {
                 documents: AtomicUsize::new(0),
-                buffers: AtomicUsize::new(0),
+                buffers: Mutex::default(),
                 pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
                 given_back: Notify::new(),
             }),
@@ -208,5 +211,47 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.share.documents.fetch_sub(self.bytes, Relaxed);
         self.share.all.documents.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::auth::AccessKey;
+
+    #[test]
+    fn of_requests_that_begin_together_one_is_let_in_however_little_there_is() {
+        const TOGETHER: usize = 4;
+        const ROUNDS: usize = 2000;
+        let live = Live::new(8 << 20);
+        let (mut other, _) = live.begin(&Caller::Anonymous);
+        assert!(other.try_hold(8 << 20));
+        let caller = Caller::Key(Arc::new(AccessKey {
+            id: "KEY".to_owned(),
+            secret: "secret".to_owned(),
+            tenant: "tenant".to_owned(),
+        }));
+        let barrier = Barrier::new(TOGETHER);
+        let let_in = AtomicUsize::new(0);
+        let begin = || {
+            for _ in 0..ROUNDS {
+                let (mut served, _) = live.begin(&caller);
+                barrier.wait();
+                let_in.fetch_add(usize::from(served.try_hold(4 << 20)), Relaxed);
+                // Nobody gives anything back before all have asked, nor asks before all have.
+                barrier.wait();
+                drop(served);
+                barrier.wait();
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..TOGETHER {
+                scope.spawn(begin);
+            }
+        });
+        assert_eq!(let_in.into_inner(), ROUNDS);
     }
 }
