@@ -11,6 +11,7 @@ use forebay_proto::direct::{
     Call, Full, Operation, ReplyWriter, Request, Status, Window, parse_request, peek_id,
 };
 use forebay_store::Store;
+use forebay_store::waiting::{Held, Share};
 use futures_util::future::{Either, poll_immediate, select};
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::Mutex;
@@ -18,7 +19,6 @@ use tokio::task::coop::unconstrained;
 
 use crate::live::Counting;
 use crate::retrieve::Retrieved;
-use crate::share::{Held, Share};
 use crate::status::Failure;
 use crate::turn::Turn;
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use forebay_fabric::{CloseReason, Link, Session};
 use forebay_store::Store;
+use forebay_store::waiting::Shares;
 use tokio::time::timeout;
 
 use crate::call::Context;
 use crate::live::{Counting, Live, LiveLink};
 use crate::metrics::Metrics;
 use crate::serve;
-use crate::share::Shares;
 use crate::turn::Turn;
 
 /// How long what was answered may take to arrive when no more is served.
@@ -57,6 +57,11 @@ impl<S: Store> Door<S> {
             metrics: Arc::default(),
             live: Arc::default(),
         }
+    }
+
+    /// What its tenants have of the buffers. Whoever has payload travel by the same links counts it there, too.
+    pub fn shares(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     /// What it counts.

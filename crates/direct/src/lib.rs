@@ -5,7 +5,6 @@
 //!   and, when its value is at hand, no allocation.
 //! - `retrieve`, `store`, `keys`, `list`: what the operations do. `status`: what every failure is called on the wire.
 //! - `turn`: how much one link moves before the others of its thread.
-//! - `share`: what one tenant's links may keep from everybody else while its clients take their time.
 //!
 //! The messages are [`forebay_proto::direct`]; `docs/direct.md` is their specification.
 //!
@@ -17,7 +16,8 @@
 //! - A namespace of another tenant is answered as one that does not exist; so is a region of another session, which a link cannot reach.
 //! - What was begun for a link is finished or given up before [`Door::serve`] returns: nothing lands in its client's memory later.
 //! - Requests of a link in progress are bounded; further ones stay in the link.
-//! - So is what a tenant's requests hold that waits for its clients, over all of its links; what exceeds it waits, and holds nothing.
+//! - So is what a tenant's requests hold that waits for its clients, over all of its links ([`forebay_store::waiting`]);
+//!   what exceeds it waits, and holds nothing.
 //!
 //! # Tests
 //! Random operations through the door and straight on a store agree, over a link inside the process and over every real one; hostile
@@ -32,7 +32,6 @@ mod live;
 mod metrics;
 mod retrieve;
 mod serve;
-mod share;
 mod status;
 mod store;
 mod turn;

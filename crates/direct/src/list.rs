@@ -3,10 +3,10 @@
 use forebay_fabric::{Link, Result};
 use forebay_proto::direct::{List, ListAfter, Listed};
 use forebay_store::limits::{KEY_BYTES_MAX, LIST_ITEMS_MAX};
+use forebay_store::waiting::Held;
 use forebay_store::{After, Attributes, Item, ListOptions, ListPage, Space, Store};
 
 use crate::call::{Context, Own, Replies};
-use crate::share::Held;
 use crate::status::Failure;
 
 impl<S: Store, L: Link> Context<'_, S, L> {

@@ -4,16 +4,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest};
+use forebay_fabric::iwarp::OUTSTANDING_BYTES_MAX;
 use forebay_fabric::{Access, Link};
 use forebay_mem::{Buf, CopySite, RegionSlice, count_copy};
 use forebay_proto::direct::{
     self, Full, INLINE_BYTES_MAX, ReplyWriter, Retrieve, Target, Value, Window,
 };
-use forebay_store::{Address, Body, ByteRange, Caps, ErrorKind, Meta, Object, Store, VersionId};
+use forebay_store::waiting::{self, Held};
+use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, VersionId};
 use futures_util::future::join;
 
 use crate::call::{Context, Own};
-use crate::share::{self, Held};
 use crate::status::Failure;
 use crate::turn::Turn;
 
@@ -77,22 +78,6 @@ fn range(range: direct::Range) -> ByteRange {
         direct::Range::Inclusive(first, last) => ByteRange::Inclusive(first, last),
         direct::Range::Suffix(count) => ByteRange::Suffix(count),
     }
-}
-
-/// Where in a value the bytes may lie that are asked for, and how long that value may be, before it is found.
-fn wanted(range: direct::Range, room: u64, caps: &Caps) -> (Range<u64>, u64) {
-    let chunk = caps.chunk_bytes.max(1) as u64;
-    let (first, len, size) = match range {
-        direct::Range::Full => (0, room, room),
-        direct::Range::From(first) => (first, room, u64::MAX),
-        direct::Range::Inclusive(first, last) => {
-            let len = last.saturating_sub(first).saturating_add(1);
-            (first, len.min(room), u64::MAX)
-        }
-        // It may begin at the end of a buffer.
-        direct::Range::Suffix(count) => (chunk - 1, count.min(room), u64::MAX),
-    };
-    (first..first.saturating_add(len), size)
 }
 
 /// The checksum of a part while it passes; a whole value has one already.
@@ -232,10 +217,20 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         window: &Window,
     ) -> Result<Retrieved, Failure> {
         let caps = self.store.caps();
-        let (wanted, size) = wanted(element.range, window.len, &caps);
-        let mut held = self.hold(share::leaving(&caps, &wanted, size)).await?;
+        let most = waiting::may_leave(
+            &caps,
+            range(element.range),
+            window.len,
+            OUTSTANDING_BYTES_MAX,
+        );
+        let mut held = self.hold(most).await?;
         let object = self.open(own, version, element, window.len).await?;
-        held.shrink(share::leaving(&caps, &object.range, object.meta.size));
+        held.shrink(waiting::leaving(
+            &caps,
+            &object.range,
+            object.meta.size,
+            OUTSTANDING_BYTES_MAX,
+        ));
         self.write_out(object, held, element, window).await
     }
 

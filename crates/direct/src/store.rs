@@ -4,6 +4,7 @@ use forebay_fabric::{Access, Link};
 use forebay_mem::{BufMut, CopySite, copy};
 use forebay_proto::direct::{self, Body, Full, ReplyWriter, Status, Value, Window};
 use forebay_proto::s3::kept::Keeper;
+use forebay_store::waiting::{self, Held};
 use forebay_store::{
     Address, Attributes, Condition, Etag, Seal, Store, StoreOptions, Stored, Upload,
 };
@@ -12,7 +13,6 @@ use futures_util::future::join;
 
 use crate::call::{Context, Own};
 use crate::retrieve::described;
-use crate::share::{self, Held};
 use crate::status::Failure;
 
 pub(crate) fn write(writer: &mut ReplyWriter, stored: &Stored) -> Result<(), Full> {
@@ -109,7 +109,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             return Ok(None);
         }
         let held = self
-            .hold(share::arriving(&self.store.caps(), window.len))
+            .hold(waiting::arriving(&self.store.caps(), window.len))
             .await?;
         let mut at = 0;
         let mut read = self.read(upload, window, &mut at).await?;

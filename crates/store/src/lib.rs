@@ -13,7 +13,8 @@
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`], [`answer_delete`]: what happens to versions;
 //!   [`Quota::admit`]: what may grow. Every leaf uses all.
-//! - [`live`]: what a door tells of its tenants' requests; [`limits::may_have`]: how they share what it has.
+//! - [`live`]: what a door tells of its tenants' requests; [`limits::may_have`]: how they share what it has; [`waiting`]: what they have of
+//!   the store's buffers while their clients take their time.
 //! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
 //!
 //! # What it does not do
@@ -44,6 +45,7 @@ mod store;
 pub mod suite;
 mod taking;
 mod versions;
+pub mod waiting;
 mod watch;
 
 pub use attributes::{Attributes, AttributesBuilder};

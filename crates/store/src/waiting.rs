@@ -1,8 +1,8 @@
 //! What one tenant may keep from everybody else while its clients take their time.
 //!
 //! Bytes that a link carries wait in the store's buffers for a client that takes, or answers, as slowly as it likes; lines of a list, and
-//! values that ride in replies, wait for it on the heap. Each is counted before there is anything of it. Whoever may not have it yet waits, and holds nothing meanwhile, so
-//! that what is held is given back in the end.
+//! values that ride in replies, wait for it on the heap. Each is counted before there is anything of it, by whichever door. Whoever may not
+//! have it yet waits, and holds nothing meanwhile, so that what is held is given back in the end.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,17 +10,17 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use forebay_fabric::iwarp::OUTSTANDING_BYTES_MAX;
 use forebay_mem::BLOCK_MIN_BYTES;
-use forebay_store::Caps;
-use forebay_store::limits::may_have;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
+use crate::limits::may_have;
+use crate::{ByteRange, Caps};
+
 /// The shares of all tenants.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub struct Shares {
     /// Bytes of all buffers.
     bound: usize,
     /// Bytes that are counted for anybody.
@@ -31,7 +31,7 @@ pub(crate) struct Shares {
 
 /// The share of one tenant, whichever of its links it is that wants some of it.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     shares: Arc<Shares>,
     /// Changes while `all` is locked.
     own: AtomicUsize,
@@ -41,14 +41,14 @@ pub(crate) struct Share {
 
 /// Bytes that are counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub struct Held {
     share: Arc<Share>,
     bytes: usize,
 }
 
 impl Shares {
     /// Of so many bytes of buffers.
-    pub(crate) fn new(bound: usize) -> Arc<Shares> {
+    pub fn new(bound: usize) -> Arc<Shares> {
         Arc::new(Shares {
             bound,
             all: Mutex::default(),
@@ -57,7 +57,8 @@ impl Shares {
         })
     }
 
-    pub(crate) fn of(self: &Arc<Shares>, tenant: &str) -> Arc<Share> {
+    /// The share of a tenant, the same for all who ask while anybody has it.
+    pub fn of(self: &Arc<Shares>, tenant: &str) -> Arc<Share> {
         let mut tenants = self.tenants.lock();
         if let Some(share) = tenants.get(tenant).and_then(Weak::upgrade) {
             return share;
@@ -75,7 +76,7 @@ impl Shares {
 
 impl Share {
     /// Counts so many bytes more; waits while the tenant may not have them.
-    pub(crate) async fn take(self: &Arc<Share>, bytes: usize) -> Held {
+    pub async fn take(self: &Arc<Share>, bytes: usize) -> Held {
         // Also when the task has done enough for now: who comes back after that does not come in its old order.
         let _turn = unconstrained(self.turn.lock()).await;
         if let Some(held) = self.try_take(bytes) {
@@ -109,7 +110,7 @@ impl Share {
 
 impl Held {
     /// It turned out to be less.
-    pub(crate) fn shrink(&mut self, bytes: usize) {
+    pub fn shrink(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         if less > 0 {
             self.give_back(less);
@@ -134,15 +135,31 @@ impl Drop for Held {
     }
 }
 
-/// What a store holds at most of its buffers while bytes `range` of a value of `size` leave by a link: one is written, others are read
-/// ahead, and those that were written wait in the link.
-pub(crate) fn leaving(caps: &Caps, range: &Range<u64>, size: u64) -> usize {
-    let most = (caps.read_ahead + 1) * caps.chunk_bytes + OUTSTANDING_BYTES_MAX;
+/// What a store holds at most of its buffers, in bytes, while bytes `range` of a value of `size` leave by a link: one is written, others are
+/// read ahead, and of those that were written `queued` bytes wait in the link.
+pub fn leaving(caps: &Caps, range: &Range<u64>, size: u64, queued: usize) -> usize {
+    let most = (caps.read_ahead + 1) * caps.chunk_bytes + queued;
     around(caps, range, size).min(most)
 }
 
-/// The same while `len` bytes arrive: one is filled while another is written, behind those that the store still has.
-pub(crate) fn arriving(caps: &Caps, len: u64) -> usize {
+/// The same before the value is found, of which `range` is asked for, where there is `room` for so many bytes.
+pub fn may_leave(caps: &Caps, range: ByteRange, room: u64, queued: usize) -> usize {
+    let chunk = caps.chunk_bytes.max(1) as u64;
+    let (first, len, size) = match range {
+        ByteRange::Full => (0, room, room),
+        ByteRange::From(first) => (first, room, u64::MAX),
+        ByteRange::Inclusive(first, last) => {
+            let len = last.saturating_sub(first).saturating_add(1);
+            (first, len.min(room), u64::MAX)
+        }
+        // It may begin at the end of a buffer.
+        ByteRange::Suffix(count) => (chunk - 1, count.min(room), u64::MAX),
+    };
+    leaving(caps, &(first..first.saturating_add(len)), size, queued)
+}
+
+/// What it holds at most while `len` bytes arrive: one is filled while another is written, behind those that it still has.
+pub fn arriving(caps: &Caps, len: u64) -> usize {
     let most = (caps.write_behind + 2) * caps.chunk_bytes;
     around(caps, &(0..len), len).min(most)
 }

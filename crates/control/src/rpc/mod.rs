@@ -37,6 +37,7 @@ use forebay_api::v1::watch_server::WatchServer;
 use forebay_fabric::Sessions;
 use forebay_store::limits::{EXIST_BATCH_MAX, KEY_BYTES_MAX, LIST_ITEMS_MAX};
 use forebay_store::live::{Live, LiveTenant};
+use forebay_store::waiting::Shares;
 use forebay_store::{NamespaceInfo, Store};
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
@@ -85,6 +86,8 @@ pub struct Config {
     /// The most bytes of memory that calls in flight hold together: of their messages, of what is made of those, and of values, lists and
     /// outputs on their way to a reader. As many again for watches.
     pub call_bytes: usize,
+    /// What tenants have of the store's buffers while links carry payload of calls; of the door of those links, too, where there is one.
+    pub carried: Arc<Shares>,
     /// How long a connection may be without a call of somebody known, and a message on its way.
     pub patience: Duration,
 }
@@ -98,6 +101,7 @@ impl Default for Config {
             calls_of_tenant: 512,
             watches: 1024,
             call_bytes: 8 * OBJECT_MESSAGE_BYTES_MAX,
+            carried: Shares::new(64 << 20),
             patience: Duration::from_secs(30),
         }
     }
@@ -248,6 +252,14 @@ impl<S: Store> Service<S> {
         self.identities
             .find(&key.id)
             .is_some_and(|now| now.secret == key.secret && now.tenant == key.tenant)
+    }
+
+    /// Refuses a caller whose key is not what it was, and a name that no longer stands for its namespace.
+    fn may_begin(&self, caller: &Caller, namespace: &NamespaceInfo) -> Outcome<()> {
+        match self.stands(caller) {
+            true => self.still(namespace),
+            false => Err(Refusal::key_gone()),
+        }
     }
 
     /// Refuses a name that no longer stands for this namespace. Numbers are never used again, and a namespace never changes its

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_api::v1::{self, objects_server, store_request};
-use forebay_fabric::Access;
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
     Address, After, DeleteOptions, Item, ListOptions, Meta, NamespaceInfo, Space, Store, VersionId,
@@ -19,7 +18,7 @@ use super::convert;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
-use super::transfer::{Arriving, Source, Wanted, retrieve_inline, retrieve_into, store_from};
+use super::transfer::{Arriving, Source, Wanted, retrieve_inline, store_from};
 use super::{Door, ELEMENTS_MAX, EXIST_KEYS_MAX, Service};
 
 /// Keys looked for at first by LongestPrefix: most prefixes end early or not at all.
@@ -88,10 +87,7 @@ impl<S: Store> Batch<S> {
     /// namespace that was the caller's; and the caller's key must still be what it was. Those are look-ups in memory beside a call
     /// of the store, and allocate nothing.
     fn address<'a>(&'a self, key: &'a [u8]) -> Outcome<Address<'a>> {
-        if !self.service.stands(&self.caller) {
-            return Err(Refusal::key_gone());
-        }
-        self.service.still(&self.namespace)?;
+        self.service.may_begin(&self.caller, &self.namespace)?;
         Ok(Address::object(&self.namespace.name, key))
     }
 
@@ -100,36 +96,36 @@ impl<S: Store> Batch<S> {
         element: v1::GatherElement,
         checksum: bool,
     ) -> Outcome<v1::GatherResponse> {
-        let address = self.address(&element.key)?;
-        let place = element.place.as_ref();
-        let target = self
-            .service
-            .target(&self.caller, &self.session, place, Access::Write)?;
         let wanted = Wanted {
-            address,
+            address: self.address(&element.key)?,
             version: None,
             range: convert::range(element.range),
             checksum,
         };
-        let (retrieved, _placed) = retrieve_into(&*self.service.store, wanted, &target).await?;
+        let place = (&self.session[..], element.place.as_ref());
+        let retrieved = self
+            .service
+            .retrieve_into(&self.caller, &self.namespace, place, wanted);
+        let (retrieved, _placed, way) = retrieved.await?;
         let length = retrieved.length();
-        self.service.sent(&self.caller, target.way(), length);
+        self.service.sent(&self.caller, way, length);
         Ok(v1::GatherResponse {
             index: 0,
             failure: None,
             object: Some(convert::object(&retrieved.meta)),
             length,
             crc64nvme: retrieved.crc64nvme,
-            path: target.way().name().to_owned(),
+            path: way.name().to_owned(),
         })
     }
 
     async fn store(&self, element: v1::ScatterElement) -> Outcome<v1::ScatterResponse> {
         let address = self.address(&element.key)?;
         let place = element.place.as_ref();
-        let target = self
+        let source = self
             .service
-            .target(&self.caller, &self.session, place, Access::Read)?;
+            .source(&self.caller, &self.namespace, &self.session, place);
+        let source = source.await?;
         let arriving = Arriving {
             address,
             condition: convert::condition(element.condition)?,
@@ -137,7 +133,6 @@ impl<S: Store> Batch<S> {
             crc64nvme: element.crc64nvme,
             attributes: attributes::kept(element.attributes)?,
         };
-        let source = Source::Memory(target);
         let (stored, way) = store_from(&*self.service.store, arriving, source).await?;
         self.service.received(&self.caller, way, stored.meta.size);
         Ok(v1::ScatterResponse {
@@ -174,13 +169,13 @@ impl<S: Store> objects_server::Objects for Door<S> {
         request: Request<v1::StoreRequest>,
     ) -> Result<Response<v1::StoreResponse>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        self.own_namespace(&caller, &asked.namespace)?;
+        let namespace = self.own_namespace(&caller, &asked.namespace)?;
         let source = match asked.source {
             None => Source::Message(Bytes::new()),
             Some(store_request::Source::Data(bytes)) => Source::Message(bytes),
             Some(store_request::Source::Place(place)) => {
-                let place = Some(&place);
-                Source::Memory(self.target(&caller, &asked.session, place, Access::Read)?)
+                self.source(&caller, &namespace, &asked.session, Some(&place))
+                    .await?
             }
         };
         let arriving = Arriving {
@@ -205,7 +200,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
     ) -> Result<Response<v1::RetrieveResponse>, Status> {
         let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
-        self.own_namespace(&caller, &asked.namespace)?;
+        let namespace = self.own_namespace(&caller, &asked.namespace)?;
         let wanted = Wanted {
             address: Address::object(&asked.namespace, &asked.key),
             version: asked.version.map(VersionId),
@@ -218,9 +213,10 @@ impl<S: Store> objects_server::Objects for Door<S> {
                 (retrieved, data, Way::Message)
             }
             place => {
-                let target = self.target(&caller, &asked.session, place.as_ref(), Access::Write)?;
-                let (retrieved, _placed) = retrieve_into(&*self.store, wanted, &target).await?;
-                (retrieved, Bytes::new(), target.way())
+                let place = (&asked.session[..], place.as_ref());
+                let retrieved = self.retrieve_into(&caller, &namespace, place, wanted);
+                let (retrieved, _placed, way) = retrieved.await?;
+                (retrieved, Bytes::new(), way)
             }
         };
         let length = retrieved.length();

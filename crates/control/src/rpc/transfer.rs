@@ -1,21 +1,26 @@
 //! Payloads between a store and registered memory.
 //!
 //! Where the fabric maps the client's memory, the store reads its device straight into it and writes from it; elsewhere the link
-//! writes the store's own buffers and reads into them. An answer about bytes that went to a client is made from [`Placed`] alone.
+//! writes the store's own buffers and reads into them, as many as the tenant may keep from others meanwhile. An answer about bytes that
+//! went to a client is made from [`Placed`] alone.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_api::v1::{Place, place::Memory};
+use forebay_fabric::iwarp::OUTSTANDING_BYTES_MAX;
 use forebay_fabric::sessions::{RegisteredId, Traffic};
 use forebay_fabric::{Access, Connection, Link, Placed, RemoteRange, Session};
 use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::s3::checksum::{Algorithm, Hasher};
+use forebay_store::waiting::{self, Held};
 use forebay_store::{
-    Address, Attributes, Body, ByteRange, Condition, Meta, Seal, Store, StoreOptions, Stored,
-    Upload, VersionId,
+    Address, Attributes, Body, ByteRange, Condition, Meta, NamespaceInfo, Seal, Store,
+    StoreOptions, Stored, Upload, VersionId,
 };
+use futures_util::future::{Either, select};
 
 use super::admission::Ticket;
 use super::identity::Caller;
@@ -66,7 +71,8 @@ pub(crate) struct Arriving<'a> {
 /// Where the bytes of a value come from.
 pub(crate) enum Source {
     Message(Bytes),
-    Memory(Target),
+    /// And what is counted for the buffers in which they arrive, until the value is stored.
+    Memory(Target, Option<Held>),
 }
 
 impl<S: Store> Service<S> {
@@ -114,6 +120,67 @@ impl<S: Store> Service<S> {
             }
         }
     }
+
+    /// Counts bytes for the tenant, as soon as it may have so many and while the link lasts.
+    async fn hold(&self, target: &Target, bytes: usize) -> Outcome<Held> {
+        let share = self.config.carried.of(target.session.tenant());
+        let (taken, ended) = (pin!(share.take(bytes)), pin!(target.link.closed()));
+        match select(taken, ended).await {
+            Either::Left((held, _)) => Ok(held),
+            Either::Right((reason, _)) => Err(Refusal::new(Reason::LinkLost, reason.to_string())),
+        }
+    }
+
+    /// Reads a value of the caller's namespace into the memory that a place names; the proof that nothing of it can still land, and how it
+    /// travelled, come with the answer. The caller has looked whether it may, in this turn.
+    pub(super) async fn retrieve_into(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceInfo,
+        (session, place): (&[u8], Option<&Place>),
+        wanted: Wanted<'_>,
+    ) -> Outcome<(Retrieved, Placed, Way)> {
+        let mut target = self.target(caller, session, place, Access::Write)?;
+        let retrieved = match target.memory(&wanted) {
+            Some(memory) => read_to(&*self.store, wanted, memory).await,
+            None => {
+                let (caps, room) = (self.store.caps(), target.range.len);
+                let most = waiting::may_leave(&caps, wanted.range, room, OUTSTANDING_BYTES_MAX);
+                let held = self.hold(&target, most).await?;
+                // What was so before that wait need not be so any more.
+                self.may_begin(caller, namespace)?;
+                target = self.target(caller, session, place, Access::Write)?;
+                write_to(&*self.store, wanted, &target, held).await
+            }
+        };
+        // A refusal, too, is an answer after which nothing of the transfer may land.
+        let placed = target.fence().await?;
+        let retrieved = retrieved?;
+        target.traffic().sent(retrieved.length());
+        Ok((retrieved, placed, target.way()))
+    }
+
+    /// The memory that a place names, as where a value of the caller's namespace comes from. The caller has looked whether it may, in this
+    /// turn, and has the value begin in the one in which this returns.
+    pub(super) async fn source(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceInfo,
+        session: &[u8],
+        place: Option<&Place>,
+    ) -> Outcome<Source> {
+        let find = || self.target(caller, session, place, Access::Read);
+        let target = find()?;
+        let is_mapped = target.link.mapped(target.range, Access::Read).is_some();
+        if is_mapped || target.range.len == 0 {
+            return Ok(Source::Memory(target, None));
+        }
+        let most = waiting::arriving(&self.store.caps(), target.range.len);
+        let held = self.hold(&target, most).await?;
+        // What was so before that wait need not be so any more.
+        self.may_begin(caller, namespace)?;
+        Ok(Source::Memory(find()?, Some(held)))
+    }
 }
 
 impl Target {
@@ -130,6 +197,13 @@ impl Target {
     /// The memory itself, where the fabric maps it.
     pub(crate) fn mapped(&self) -> Option<RegionSlice> {
         self.link.mapped(self.range, Access::Write)
+    }
+
+    /// The memory itself, if what is wanted may be read straight into it.
+    fn memory(&self, wanted: &Wanted<'_>) -> Option<RegionSlice> {
+        // A checksum of a part is made over the store's buffers, before the client can touch the bytes.
+        let is_copied = wanted.checksum && wanted.range != ByteRange::Full;
+        if is_copied { None } else { self.mapped() }
     }
 
     /// Sends buffers to its start; they fit.
@@ -173,29 +247,6 @@ impl Target {
     }
 }
 
-/// Reads a value into a client's memory; the proof that nothing of it can still land comes with the answer.
-pub(crate) async fn retrieve_into<S: Store>(
-    store: &S,
-    wanted: Wanted<'_>,
-    target: &Target,
-) -> Outcome<(Retrieved, Placed)> {
-    let whole = wanted.range == ByteRange::Full;
-    let mapped = match wanted.checksum && !whole {
-        // A checksum of a part is made over the store's buffers, before the client can touch the bytes.
-        true => None,
-        false => target.link.mapped(target.range, Access::Write),
-    };
-    let retrieved = match mapped {
-        Some(memory) => read_to(store, wanted, memory).await,
-        None => write_to(store, wanted, target).await,
-    };
-    // A refusal, too, is an answer after which nothing of the transfer may land.
-    let placed = target.fence().await?;
-    let retrieved = retrieved?;
-    target.traffic().sent(retrieved.length());
-    Ok((retrieved, placed))
-}
-
 async fn read_to<S: Store>(
     store: &S,
     wanted: Wanted<'_>,
@@ -211,7 +262,12 @@ async fn read_to<S: Store>(
     })
 }
 
-async fn write_to<S: Store>(store: &S, wanted: Wanted<'_>, target: &Target) -> Outcome<Retrieved> {
+async fn write_to<S: Store>(
+    store: &S,
+    wanted: Wanted<'_>,
+    target: &Target,
+    mut held: Held,
+) -> Outcome<Retrieved> {
     let mut object = store
         .retrieve(wanted.address, wanted.version, wanted.range)
         .await?;
@@ -219,13 +275,23 @@ async fn write_to<S: Store>(store: &S, wanted: Wanted<'_>, target: &Target) -> O
     if len > target.range.len {
         return Err(Refusal::invalid("the target is shorter than the range"));
     }
+    let (caps, size) = (store.caps(), object.meta.size);
+    held.shrink(waiting::leaving(
+        &caps,
+        &object.range,
+        size,
+        OUTSTANDING_BYTES_MAX,
+    ));
+    // What was written waits in the link.
+    let held = Arc::new(held);
     let mut checksum = Checksum::of(&wanted, &object.meta);
     let mut offset = 0;
     while let Some(buf) = object.body.next().await? {
         checksum.update(&buf);
         let part = target.part(offset, buf.len() as u64);
         offset += part.len;
-        target.link.write(part, vec![buf]).await?;
+        let from = vec![buf.keeping(held.clone())];
+        target.link.write(part, from).await?;
     }
     Ok(Retrieved {
         crc64nvme: checksum.value(),
@@ -280,21 +346,26 @@ pub(crate) async fn store_from<S: Store>(
             ));
         }
         Source::Message(bytes) => (bytes.len() as u64, Way::Message),
-        Source::Memory(target) => (target.range.len, target.way()),
+        Source::Memory(target, _) => (target.range.len, target.way()),
     };
     let options = StoreOptions {
         size: Some(size),
         condition: arriving.condition,
     };
     let mut upload = store.store(arriving.address, options).await?;
-    match source {
-        Source::Message(bytes) if bytes.is_empty() => {}
-        Source::Message(bytes) => upload.write(Buf::from(bytes)).await?,
-        Source::Memory(target) => {
+    // Until it is done: the store may still have buffers.
+    let _held = match source {
+        Source::Message(bytes) if bytes.is_empty() => None,
+        Source::Message(bytes) => {
+            upload.write(Buf::from(bytes)).await?;
+            None
+        }
+        Source::Memory(target, held) => {
             read_from(&mut upload, &target).await?;
             target.traffic().received(size);
+            held
         }
-    }
+    };
     if arriving
         .crc64nvme
         .is_some_and(|made| made != upload.crc64nvme())

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use forebay_api::REASON_METADATA;
@@ -186,6 +186,8 @@ pub struct Beside {
     pub outputs: Arc<()>,
     /// How often usage was asked for.
     pub usages: Arc<AtomicU64>,
+    /// Where what bodies give is copied to, if there are any.
+    pub buffers: Arc<OnceLock<Pool>>,
     /// What making a namespace fails with.
     pub making: Arc<Mutex<Option<ErrorKind>>>,
 }
@@ -269,7 +271,14 @@ impl Detour<MemoryStore> for Beside {
         _: usize,
     ) -> forebay_store::Result<Option<Buf>> {
         self.reading.pass().await;
-        body.next().await
+        let bytes = body.next().await?;
+        let (Some(bytes), Some(pool)) = (&bytes, self.buffers.get()) else {
+            return Ok(bytes);
+        };
+        let mut buf = pool.take(bytes.len()).await;
+        buf.set_len(bytes.len());
+        buf.copy_from_slice(bytes);
+        Ok(Some(buf.freeze()))
     }
 
     async fn commit(&self, upload: Writing, seal: Seal) -> forebay_store::Result<Stored> {
@@ -286,6 +295,8 @@ type Writing = <MemoryStore as forebay_store::Store>::Upload;
 pub struct Door {
     pub address: SocketAddr,
     pub store: Arc<MemoryStore>,
+    /// Its buffers.
+    pub pool: Pool,
     pub identities: Arc<Identities<Around<MemoryStore, Beside>>>,
     pub beside: Beside,
     pub checks: Checks,
@@ -304,7 +315,8 @@ impl Door {
     pub async fn choose(choice: Choice) -> Door {
         let hands = Arc::new(Hands(AtomicU64::new(START)));
         let clock = hands.clone();
-        let store = MemoryStore::new(Pool::new(64 << 20), move || clock.now());
+        let pool = Pool::new(64 << 20);
+        let store = MemoryStore::new(pool.clone(), move || clock.now());
         let store = Arc::new(store);
         let beside = Beside::default();
         let checks = Checks::default();
@@ -348,6 +360,7 @@ impl Door {
         Door {
             address,
             store,
+            pool,
             identities,
             beside,
             checks,

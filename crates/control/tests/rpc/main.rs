@@ -3,6 +3,7 @@
 mod admin;
 mod authentication;
 mod bounds;
+mod carried;
 mod deadlines;
 mod execute;
 mod grants;

@@ -144,7 +144,7 @@ pub fn retrieve(session: &[u8], key: &str, place: Option<v1::Place>) -> v1::Retr
     }
 }
 
-fn store(session: &[u8], key: &str, place: v1::Place) -> v1::StoreRequest {
+pub fn store(session: &[u8], key: &str, place: v1::Place) -> v1::StoreRequest {
     v1::StoreRequest {
         namespace: "data".into(),
         key: key.to_owned().into(),

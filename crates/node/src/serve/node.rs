@@ -115,13 +115,17 @@ impl Node {
             pool.clone(),
         )
         .await?;
+        let calls = forebay_control::rpc::Config {
+            carried: direct.door.shares().clone(),
+            ..rpc::config(args, &listeners, &args.dir)
+        };
         // Made even when its door stays closed: it ends the sessions of keys that are removed.
         let service = Service::new(
             store.clone(),
             identities.clone(),
             admin.clone(),
             sessions,
-            rpc::config(args, &listeners, &args.dir),
+            calls,
         );
         let node = Node {
             leaf,
