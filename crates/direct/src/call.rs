@@ -194,6 +194,7 @@ where
         {
             let _first = unconstrained(order.lock()).await;
             context.turn.wait().await;
+            context.turn.keys(1);
         }
         context.recheck(own)?;
         work(element).await

@@ -8,6 +8,9 @@ use crate::call::{Context, Own};
 use crate::status::Failure;
 use crate::store::condition;
 
+/// Keys looked up before others get their turn, if it is theirs: half of a turn.
+const EXIST_STEP: usize = 512;
+
 /// Keys looked up before it is seen whether a prefix ends among them.
 const PREFIX_STEP: usize = 64;
 
@@ -21,12 +24,15 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         let addresses: Vec<_> = keys
             .map(|Key(key)| Address::object(own.name, key))
             .collect();
-        let found = self.store.exist(&addresses).await?;
+        let mut sizes = Vec::with_capacity(addresses.len());
+        for step in addresses.chunks(EXIST_STEP) {
+            self.turn.wait().await;
+            self.turn.keys(step.len());
+            let found = self.store.exist(step).await?;
+            sizes.extend(found.into_iter().map(|meta| meta.map(|meta| meta.size)));
+        }
         self.recheck(own)?;
-        Ok(found
-            .into_iter()
-            .map(|meta| meta.map(|meta| meta.size))
-            .collect())
+        Ok(sizes)
     }
 
     /// The store finds the namespace by name in every step: it must be the one that was admitted before each, and after the last.
@@ -40,6 +46,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             .collect();
         let mut count = 0;
         for step in addresses.chunks(PREFIX_STEP) {
+            self.turn.wait().await;
+            self.turn.keys(step.len());
             self.recheck(own)?;
             let found = self.store.exist(step).await?;
             let present = found.iter().take_while(|meta| meta.is_some()).count();

@@ -4,7 +4,7 @@
 //! - `serve`: the loop of one link. Requests run side by side in `slots` that are used again and again: a request costs no task
 //!   and, when its value is at hand, no allocation.
 //! - `retrieve`, `store`, `keys`, `list`: what the operations do. `status`: what every failure is called on the wire.
-//! - `turn`: how much one link moves before the others of its thread.
+//! - `turn`: how much is done for one link before the others of its thread.
 //!
 //! The messages are [`forebay_proto::direct`]; `docs/direct.md` is their specification.
 //!

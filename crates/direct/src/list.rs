@@ -64,7 +64,9 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             },
             limit,
         };
+        self.turn.wait().await;
         let mut page = self.store.list(options).await?;
+        self.turn.keys(page.items.len());
         self.recheck(own)?;
         let lines = page.items.iter_mut().map(|item| match item {
             Item::Value(key, meta) => {
