@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_fabric::{CloseReason, Link, Session};
-use forebay_store::Store;
 use forebay_store::waiting::Shares;
+use forebay_store::{Store, shares};
 use tokio::time::timeout;
 
 use crate::call::Context;
 use crate::live::{Counting, Live, LiveLink};
+use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::serve;
 use crate::turn::Turn;
 
 /// How long what was answered may take to arrive when no more is served.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// What messages in progress may take, as a part of the pool's length: the memory is other, but should not be more.
+const MESSAGES_PART: usize = 2;
 
 /// What is chosen for a door.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct Door<S> {
     store: Arc<S>,
     requests_per_link: usize,
     shares: Arc<Shares>,
+    /// Of messages in progress.
+    messages: Arc<shares::Shares>,
     metrics: Arc<Metrics>,
     live: Arc<Live>,
 }
@@ -54,6 +60,7 @@ impl<S: Store> Door<S> {
             store,
             requests_per_link: config.requests_per_link,
             shares: Shares::new(config.pool_bytes),
+            messages: shares::Shares::new(config.pool_bytes / MESSAGES_PART),
             metrics: Arc::default(),
             live: Arc::default(),
         }
@@ -93,7 +100,9 @@ impl<S: Store> Door<S> {
             counting: &counting,
             turn: Turn::default(),
         };
-        let reason = serve::serve(&context, self.requests_per_link, shutdown).await;
+        let messages = Messages::of(self.messages.of(session.tenant()));
+        let limit = self.requests_per_link;
+        let reason = serve::serve(&context, limit, messages, shutdown).await;
         if reason == CloseReason::Done {
             // A close takes back what the connection has no room for yet, replies to changes that were made among it.
             let _ = timeout(LAST_ANSWERS, link.fence()).await;

@@ -4,6 +4,7 @@
 //! - `serve`: the loop of one link. Requests run side by side in `slots` that are used again and again: a request costs no task
 //!   and, when its value is at hand, no allocation.
 //! - `retrieve`, `store`, `keys`, `list`: what the operations do. `status`: what every failure is called on the wire.
+//! - `messages`: what its messages in progress take of the memory that its tenant may have for them.
 //! - `turn`: how much is done for one link before the others of its thread.
 //!
 //! The messages are [`forebay_proto::direct`]; `docs/direct.md` is their specification.
@@ -15,7 +16,7 @@
 //! - A reply that says that bytes were placed is handed to the link after the writes that placed them, and a link keeps that order.
 //! - A namespace of another tenant is answered as one that does not exist; so is a region of another session, which a link cannot reach.
 //! - What was begun for a link is finished or given up before [`Door::serve`] returns: nothing lands in its client's memory later.
-//! - Requests of a link in progress are bounded; further ones stay in the link.
+//! - Requests of a link in progress are bounded, and the bytes of their messages for each tenant; further ones stay in the link.
 //! - So is what a tenant's requests hold that waits for its clients, over all of its links ([`forebay_store::waiting`]);
 //!   what exceeds it waits, and holds nothing.
 //!
@@ -29,6 +30,7 @@ mod door;
 mod keys;
 mod list;
 mod live;
+mod messages;
 mod metrics;
 mod retrieve;
 mod serve;

@@ -10,17 +10,24 @@ use forebay_store::Store;
 use tokio::task::yield_now;
 
 use crate::call::{Buffers, Context, serve as serve_request};
+use crate::messages::Messages;
 
 /// Messages taken before other links of the thread get their turn.
 const TURN: usize = 128;
 
-/// Requests for which an idle link keeps messages' memory: each has up to 32 KiB.
+/// Requests for which an idle link keeps messages' memory.
 const KEPT_IDLE: usize = 16;
+
+/// Of those, and of a busy link's, how many may have been long: they keep up to 32 KiB each ...
+const KEPT_LONG: usize = 4;
+/// ... and the others up to this.
+const SHORT_BYTES: usize = 4 << 10;
 
 /// Serves requests until the link gives no more; returns why, with nothing of the link in progress.
 pub(crate) async fn serve<S: Store, L: Link>(
     context: &Context<'_, S, L>,
     limit: usize,
+    mut messages: Messages,
     shutdown: impl Future<Output = ()>,
 ) -> CloseReason {
     let mut shutdown = pin!(shutdown);
@@ -34,7 +41,8 @@ pub(crate) async fn serve<S: Store, L: Link>(
         context.turn.begin();
         requests.poll_woken(cx, |_, (buffers, sent): (Buffers, Result<()>)| {
             failed = failed.take().or(sent.err());
-            free.push(buffers);
+            messages.end(buffers.message.len());
+            keep(&mut free, buffers);
         });
         if ended.is_none() && shutdown.as_mut().poll(cx).is_ready() {
             ended = Some(CloseReason::Done);
@@ -43,7 +51,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
             if let Some(error) = failed.take() {
                 ended.get_or_insert(reason(error));
             }
-            if ended.is_some() || requests.is_full() {
+            if ended.is_some() || requests.is_full() || !messages.may_come() {
                 context.link.pauses();
                 break;
             }
@@ -64,9 +72,11 @@ pub(crate) async fn serve<S: Store, L: Link>(
             receiving.set(None);
             match received {
                 Ok(Some(())) => {
+                    messages.begin(buffers.message.len());
                     if let Some((buffers, sent)) = requests.add(serve_request(context, buffers)) {
                         failed = sent.err();
-                        free.push(buffers);
+                        messages.end(buffers.message.len());
+                        keep(&mut free, buffers);
                     }
                 }
                 Ok(None) => ended = Some(CloseReason::Done),
@@ -82,6 +92,14 @@ pub(crate) async fn serve<S: Store, L: Link>(
         }
     })
     .await
+}
+
+/// Keeps memory for the next messages, unless it is much already.
+fn keep(free: &mut Vec<Buffers>, buffers: Buffers) {
+    let bytes = buffers.message.capacity() + buffers.reply.capacity();
+    if free.len() < KEPT_LONG || bytes <= SHORT_BYTES {
+        free.push(buffers);
+    }
 }
 
 async fn receive<L: Link>(link: &L, mut buffers: Buffers) -> (Buffers, Result<Option<()>>) {

@@ -1,5 +1,6 @@
 //! What one tenant keeps from others while its clients take their time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -15,6 +16,7 @@ use forebay_store::{
     Address, Body as _, ByteRange, ListOptions, ListPage, MemoryBody, MemoryStore, MemoryUpload,
     Object, Result, Seal, Store, Stored, Upload, VersionId,
 };
+use futures_util::future::poll_immediate;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -380,4 +382,45 @@ async fn a_link_that_ends_does_not_wait_for_another() {
     assert_eq!(counting.counted.bodies.load(Relaxed), 1);
     ended.near.close(CloseReason::Lost);
     assert_eq!(ended.serving.await.unwrap(), CloseReason::Lost);
+}
+
+/// Requests wait with their messages, on whichever links of a tenant they came.
+#[tokio::test(flavor = "local")]
+async fn messages_of_requests_that_wait_are_bounded() {
+    const POOL: usize = 8 * MIB;
+    const LINKS: usize = 8;
+    let counting = Counting::new(POOL).await;
+    counting.server.set(NAMESPACE, b"key", &noise(1, MIB)).await;
+    let mut slow = counting.client(TENANT).await;
+    for _ in 0..10 {
+        slow.ask_for(NAMESPACE, b"key", MIB).await;
+    }
+    settle().await;
+    let (mut bytes, mut clients) = (0, Vec::new());
+    for _ in 0..LINKS {
+        let mut client = counting.client(TENANT).await;
+        // All of its requests wait for what the slow one has.
+        let mut message = Vec::new();
+        let writer = RequestWriter::begin(&mut message, Operation::Retrieve, 1, NAMESPACE);
+        let mut writer = writer.unwrap();
+        let target = Target::Window(client.window(MIB));
+        while writer.retrieve(&whole(b"key", target)).is_ok() {}
+        writer.finish();
+        let mut sent = 0;
+        while poll_immediate(pin!(client.near.send(&message)))
+            .await
+            .is_some()
+        {
+            sent += 1;
+            settle().await;
+        }
+        bytes += (sent - PIPE_MESSAGES) * message.len();
+        clients.push(client);
+    }
+    assert!(bytes <= POOL / 2, "{bytes}");
+    // And they are served, one after the other, as soon as that is taken.
+    slow.take_answers(10).await;
+    let mut other = counting.client(OTHER).await;
+    other.ask(Operation::Ping, "", |_| {}).await;
+    other.take_answers(1).await;
 }
