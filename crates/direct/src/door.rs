@@ -10,7 +10,7 @@ use forebay_store::{Store, shares};
 use tokio::time::timeout;
 
 use crate::call::Context;
-use crate::live::{Counting, Live, LiveLink};
+use crate::live::{Counting, LiveLink};
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::serve;
@@ -50,7 +50,6 @@ pub struct Door<S> {
     /// Of messages in progress.
     messages: Arc<shares::Shares>,
     metrics: Arc<Metrics>,
-    live: Arc<Live>,
 }
 
 impl<S: Store> Door<S> {
@@ -62,7 +61,6 @@ impl<S: Store> Door<S> {
             shares: Shares::new(config.pool_bytes),
             messages: shares::Shares::new(config.pool_bytes / MESSAGES_PART),
             metrics: Arc::default(),
-            live: Arc::default(),
         }
     }
 
@@ -78,7 +76,7 @@ impl<S: Store> Door<S> {
 
     /// The links being served, oldest first.
     pub fn live(&self) -> Vec<LiveLink> {
-        self.live.look()
+        self.metrics.live()
     }
 
     /// Serves one link of a session until its client has finished, it breaks, the session ends, or `shutdown` is done. Requests in
@@ -90,7 +88,7 @@ impl<S: Store> Door<S> {
         shutdown: impl Future<Output = ()>,
     ) -> CloseReason {
         let _serving = session.serve();
-        let counting = Counting::new(&self.live, &self.metrics, session, link.fabric());
+        let counting = Counting::new(&self.metrics, session, link.fabric());
         let share = self.shares.of(session.tenant());
         let context = Context {
             store: &*self.store,

@@ -1,15 +1,14 @@
 //! Who is connected and what they do now.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use forebay_fabric::{Fabric, Session};
 use forebay_proto::direct::{Operation, Status};
-use parking_lot::Mutex;
 
-use crate::metrics::{Metrics, Traffic};
+use crate::metrics::{Count, Metrics, Traffic};
 use crate::status::Failure;
 
 /// One link that is being served. Counts only grow: a rate is the difference of two looks.
@@ -38,93 +37,91 @@ pub struct LiveLink {
     pub in_flight: u64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Live {
-    links: Mutex<(u64, BTreeMap<u64, Arc<Counts>>)>,
-}
-
+/// What one link does, counted by the thread that serves it.
 #[derive(Debug)]
-struct Counts {
+pub(crate) struct Counts {
     session: Arc<Session>,
     path: Fabric,
-    requests: AtomicU64,
-    failures: AtomicU64,
-    in_flight: AtomicU64,
+    requests: Count,
+    failures: Count,
+    in_flight: Count,
+    traffic: Traffic,
 }
 
-impl Live {
-    pub(crate) fn look(&self) -> Vec<LiveLink> {
-        let links = self.links.lock();
-        let mut told = HashSet::new();
-        let line = |(id, counts): (&u64, &Arc<Counts>)| {
-            let session = &counts.session;
-            let (sent_bytes, received_bytes) = match told.insert((session.id(), counts.path)) {
-                true => session.traffic(counts.path).totals(),
-                false => (0, 0),
-            };
-            LiveLink {
-                id: *id,
-                tenant: session.tenant().to_owned(),
-                principal: session.principal().to_owned(),
-                session: session.id().to_string(),
-                path: counts.path.name(),
-                requests: counts.requests.load(Relaxed),
-                failures: counts.failures.load(Relaxed),
-                sent_bytes,
-                received_bytes,
-                in_flight: counts.in_flight.load(Relaxed),
-            }
-        };
-        links.1.iter().map(line).collect()
+impl Counts {
+    pub(crate) fn path(&self) -> Fabric {
+        self.path
+    }
+
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 }
 
-/// Counts for one link, in the server's totals and in its own line, which goes when this is dropped.
+/// The lines of links that are being served, by their numbers.
+pub(crate) fn lines(links: &BTreeMap<u64, Arc<Counts>>) -> Vec<LiveLink> {
+    let mut told = HashSet::new();
+    let line = |(id, counts): (&u64, &Arc<Counts>)| {
+        let session = &counts.session;
+        let (sent_bytes, received_bytes) = match told.insert((session.id(), counts.path)) {
+            true => session.traffic(counts.path).totals(),
+            false => (0, 0),
+        };
+        LiveLink {
+            id: *id,
+            tenant: session.tenant().to_owned(),
+            principal: session.principal().to_owned(),
+            session: session.id().to_string(),
+            path: counts.path.name(),
+            requests: counts.requests.get(),
+            failures: counts.failures.get(),
+            sent_bytes,
+            received_bytes,
+            in_flight: counts.in_flight.get(),
+        }
+    };
+    links.iter().map(line).collect()
+}
+
+/// Counts for one link, on the one thread that serves it. When this is dropped, its line goes, and what it did stays in the totals.
 pub(crate) struct Counting {
-    live: Arc<Live>,
     metrics: Arc<Metrics>,
     id: u64,
     own: Arc<Counts>,
+    /// When a request ended, if nobody waited since: what is taken up next begins then, and needs no look at the clock.
+    ended: Cell<Option<Instant>>,
 }
 
 impl Counting {
-    pub(crate) fn new(
-        live: &Arc<Live>,
-        metrics: &Arc<Metrics>,
-        session: &Arc<Session>,
-        path: Fabric,
-    ) -> Counting {
+    pub(crate) fn new(metrics: &Arc<Metrics>, session: &Arc<Session>, path: Fabric) -> Counting {
         let own = Arc::new(Counts {
             session: session.clone(),
             path,
-            requests: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
+            requests: Count::default(),
+            failures: Count::default(),
+            in_flight: Count::default(),
+            traffic: Traffic::default(),
         });
-        let mut links = live.links.lock();
-        links.0 += 1;
-        let id = links.0;
-        links.1.insert(id, own.clone());
-        drop(links);
         Counting {
-            live: live.clone(),
+            id: metrics.begin(own.clone()),
             metrics: metrics.clone(),
-            id,
             own,
+            ended: Cell::new(None),
         }
     }
 
-    fn traffic(&self) -> &Traffic {
-        self.metrics.traffic(self.own.path)
+    /// A turn begins: time passed since the last one.
+    pub(crate) fn turn(&self) {
+        self.ended.set(None);
     }
 
     /// A request begins.
     pub(crate) fn begin(&self, operation: Operation) -> Timing<'_> {
-        self.own.in_flight.fetch_add(1, Relaxed);
+        self.own.in_flight.add(1);
         Timing {
             counting: self,
             operation,
-            begun: Instant::now(),
+            begun: self.ended.take().unwrap_or_else(Instant::now),
         }
     }
 
@@ -136,31 +133,31 @@ impl Counting {
     }
 
     pub(crate) fn failed(&self, status: Status) {
-        self.own.failures.fetch_add(1, Relaxed);
-        self.traffic().failed(status);
+        self.own.failures.add(1);
+        self.own.traffic.failed(status);
     }
 
     /// Payload went into the client's memory.
     pub(crate) fn sent(&self, bytes: u64) {
         self.own.session.traffic(self.own.path).sent(bytes);
-        self.traffic().sent.fetch_add(bytes, Relaxed);
+        self.own.traffic.sent.add(bytes);
     }
 
     /// Payload came out of the client's memory.
     pub(crate) fn received(&self, bytes: u64) {
         self.own.session.traffic(self.own.path).received(bytes);
-        self.traffic().received.fetch_add(bytes, Relaxed);
+        self.own.traffic.received.add(bytes);
     }
 
     /// The link carried a payload because the fabric does not map the client's memory.
     pub(crate) fn carried(&self) {
-        self.traffic().carried.fetch_add(1, Relaxed);
+        self.own.traffic.carried.add(1);
     }
 }
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        self.live.links.lock().1.remove(&self.id);
+        self.metrics.end(self.id);
     }
 }
 
@@ -173,11 +170,12 @@ pub(crate) struct Timing<'a> {
 
 impl Drop for Timing<'_> {
     fn drop(&mut self) {
+        let now = Instant::now();
+        self.counting.ended.set(Some(now));
         let own = &self.counting.own;
-        own.in_flight.fetch_sub(1, Relaxed);
-        own.requests.fetch_add(1, Relaxed);
-        self.counting
-            .traffic()
-            .answered(self.operation, self.begun.elapsed());
+        own.in_flight.subtract(1);
+        own.requests.add(1);
+        own.traffic
+            .answered(self.operation, now.duration_since(self.begun));
     }
 }

@@ -1,5 +1,7 @@
-//! What the direct door counts, in atomics that a request touches without a lock.
+//! What the direct door counts. Each link counts for itself, so that no processor waits for what another has just counted; whoever wants
+//! to know adds up.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,51 +9,97 @@ use std::time::Duration;
 
 use forebay_fabric::Fabric;
 use forebay_proto::direct::{Operation, Status};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::live::{Counts, LiveLink, lines};
+
 /// The upper bounds of the latency histogram are 1 us times powers of 4: 1 us, 4 us, ..., 16.8 s.
 const BUCKETS: usize = 13;
 const OPERATIONS: usize = Operation::ALL.len();
 const STATUSES: usize = Status::ALL.len();
+/// In the order of their numbers.
+const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
 
 /// What the door has done since it was made.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    shm: Traffic,
-    iwarp: Traffic,
+    links: Mutex<Links>,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    /// Links that there were.
+    count: u64,
+    live: BTreeMap<u64, Arc<Counts>>,
+    /// What those did that have ended, by their fabric.
+    ended: [Traffic; FABRICS.len()],
+}
+
+/// What one thread at a time counts: that needs no locked instruction, and everybody else sees how far it is.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.get().wrapping_add(more), Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, less: u64) {
+        self.0.store(self.get().wrapping_sub(less), Relaxed);
+    }
 }
 
 /// By one fabric.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     operations: [Latency; OPERATIONS],
-    failures: [AtomicU64; STATUSES],
-    pub(crate) sent: AtomicU64,
-    pub(crate) received: AtomicU64,
-    pub(crate) carried: AtomicU64,
+    failures: [Count; STATUSES],
+    pub(crate) sent: Count,
+    pub(crate) received: Count,
+    pub(crate) carried: Count,
 }
 
 #[derive(Debug, Default)]
 struct Latency {
     /// Each counts what it alone bounds; the last has no bound.
-    buckets: [AtomicU64; BUCKETS + 1],
-    nanos: AtomicU64,
+    buckets: [Count; BUCKETS + 1],
+    nanos: Count,
 }
 
 impl Traffic {
     pub(crate) fn answered(&self, operation: Operation, after: Duration) {
         let latency = &self.operations[operation as usize];
         let nanos = after.as_nanos() as u64;
-        latency.buckets[bucket(nanos)].fetch_add(1, Relaxed);
-        latency.nanos.fetch_add(nanos, Relaxed);
+        latency.buckets[bucket(nanos)].add(1);
+        latency.nanos.add(nanos);
     }
 
     pub(crate) fn failed(&self, status: Status) {
-        self.failures[status as usize].fetch_add(1, Relaxed);
+        self.failures[status as usize].add(1);
+    }
+
+    fn counts(&self) -> impl Iterator<Item = &Count> {
+        let latencies = self.operations.iter();
+        let latencies =
+            latencies.flat_map(|latency| latency.buckets.iter().chain([&latency.nanos]));
+        let payload = [&self.sent, &self.received, &self.carried];
+        latencies.chain(&self.failures).chain(payload)
+    }
+
+    /// Adds what `other` counted.
+    fn absorb(&self, other: &Traffic) {
+        for (sum, more) in self.counts().zip(other.counts()) {
+            sum.add(more.get());
+        }
     }
 }
 
@@ -64,20 +112,45 @@ fn bucket(nanos: u64) -> usize {
 }
 
 impl Metrics {
-    pub(crate) fn traffic(&self, fabric: Fabric) -> &Traffic {
-        match fabric {
-            Fabric::Shm => &self.shm,
-            Fabric::Iwarp => &self.iwarp,
-        }
-    }
-
     /// Adds these to what a node tells.
     pub fn register(self: &Arc<Self>, registry: &mut Registry) {
         registry.register_collector(Box::new(Told(self.clone())));
     }
 
-    fn paths(&self) -> [(&'static str, &Traffic); 2] {
-        [Fabric::Shm, Fabric::Iwarp].map(|fabric| (fabric.name(), self.traffic(fabric)))
+    /// A link begins; returns its number.
+    pub(crate) fn begin(&self, link: Arc<Counts>) -> u64 {
+        let mut links = self.links.lock();
+        links.count += 1;
+        let id = links.count;
+        links.live.insert(id, link);
+        id
+    }
+
+    /// A link ends, of which everything is counted.
+    pub(crate) fn end(&self, id: u64) {
+        let mut links = self.links.lock();
+        if let Some(link) = links.live.remove(&id) {
+            links.ended[link.path() as usize].absorb(link.traffic());
+        }
+    }
+
+    /// The links being served.
+    pub(crate) fn live(&self) -> Vec<LiveLink> {
+        lines(&self.links.lock().live)
+    }
+
+    /// The totals, by fabric.
+    fn paths(&self) -> [(&'static str, Traffic); FABRICS.len()] {
+        let links = self.links.lock();
+        FABRICS.map(|fabric| {
+            let total = Traffic::default();
+            total.absorb(&links.ended[fabric as usize]);
+            let live = links.live.values();
+            for link in live.filter(|link| link.path() == fabric) {
+                total.absorb(link.traffic());
+            }
+            (fabric.name(), total)
+        })
     }
 }
 
@@ -88,11 +161,12 @@ struct Told(Arc<Metrics>);
 
 impl Collector for Told {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        self.requests(&mut encoder)?;
-        self.failures(&mut encoder)?;
+        let paths = self.0.paths();
+        requests(&paths, &mut encoder)?;
+        failures(&paths, &mut encoder)?;
         let bytes = Some(Unit::Bytes);
-        type Count = fn(&Traffic) -> &AtomicU64;
-        let families: [(&str, &str, Option<&Unit>, Count); 3] = [
+        type Of = fn(&Traffic) -> &Count;
+        let families: [(&str, &str, Option<&Unit>, Of); 3] = [
             (
                 "forebay_direct_sent",
                 "Payload placed in clients' memory, by the path it took",
@@ -114,63 +188,61 @@ impl Collector for Told {
         ];
         for (name, help, unit, count) in families {
             let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
-            for (path, traffic) in self.0.paths() {
-                let counter = ConstCounter::new(count(traffic).load(Relaxed));
-                counter.encode(family.encode_family(&[("path", path)])?)?;
+            for (path, traffic) in &paths {
+                let counter = ConstCounter::new(count(traffic).get());
+                counter.encode(family.encode_family(&[("path", *path)])?)?;
             }
         }
         Ok(())
     }
 }
 
-impl Told {
-    fn requests(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "forebay_direct_request",
-            "Time from a request's message to its last reply",
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
-        )?;
-        for (path, traffic) in self.0.paths() {
-            for operation in Operation::ALL {
-                let latency = &traffic.operations[operation as usize];
-                let counts = latency.buckets.each_ref().map(|count| count.load(Relaxed));
-                let count: u64 = counts.iter().sum();
-                if count == 0 {
-                    continue;
-                }
-                let bounds = (0..BUCKETS)
-                    .map(|power| 1e-6 * 4f64.powi(power as i32))
-                    .chain([f64::INFINITY]);
-                let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
-                let seconds = latency.nanos.load(Relaxed) as f64 / 1e9;
-                let labels = [("path", path), ("op", operation.name())];
-                family
-                    .encode_family(&labels)?
-                    .encode_histogram::<NoExemplar>(seconds, count, &buckets, None)?;
+fn requests(paths: &[(&str, Traffic)], encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(
+        "forebay_direct_request",
+        "Time from a request's message to its last reply",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    for (path, traffic) in paths {
+        for operation in Operation::ALL {
+            let latency = &traffic.operations[operation as usize];
+            let counts = latency.buckets.each_ref().map(Count::get);
+            let count: u64 = counts.iter().sum();
+            if count == 0 {
+                continue;
             }
+            let bounds = (0..BUCKETS)
+                .map(|power| 1e-6 * 4f64.powi(power as i32))
+                .chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+            let seconds = latency.nanos.get() as f64 / 1e9;
+            let labels = [("path", *path), ("op", operation.name())];
+            family
+                .encode_family(&labels)?
+                .encode_histogram::<NoExemplar>(seconds, count, &buckets, None)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn failures(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "forebay_direct_failures",
-            "Elements of requests that failed, by status",
-            None,
-            MetricType::Counter,
-        )?;
-        for (path, traffic) in self.0.paths() {
-            for status in Status::ALL {
-                let count = traffic.failures[status as usize].load(Relaxed);
-                if count > 0 {
-                    let labels = [("path", path), ("status", status.name())];
-                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                }
+fn failures(paths: &[(&str, Traffic)], encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(
+        "forebay_direct_failures",
+        "Elements of requests that failed, by status",
+        None,
+        MetricType::Counter,
+    )?;
+    for (path, traffic) in paths {
+        for status in Status::ALL {
+            let count = traffic.failures[status as usize].get();
+            if count > 0 {
+                let labels = [("path", *path), ("status", status.name())];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[cfg(test)]

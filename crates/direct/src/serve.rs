@@ -39,6 +39,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
     poll_fn(|cx| {
         let mut failed = None;
         context.turn.begin();
+        context.counting.turn();
         requests.poll_woken(cx, |_, (buffers, sent): (Buffers, Result<()>)| {
             failed = failed.take().or(sent.err());
             messages.end(buffers.message.len());

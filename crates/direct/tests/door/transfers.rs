@@ -454,23 +454,38 @@ async fn what_was_done_is_counted_by_path() {
         (link.sent_bytes, link.received_bytes, link.failures),
         (4096, 4096, 1)
     );
-    let mut registry = prometheus_client::registry::Registry::default();
-    server.door.metrics().register(&mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    for line in [
-        "forebay_direct_sent_bytes_total{path=\"iwarp\"} 4096",
-        "forebay_direct_sent_bytes_total{path=\"shm\"} 0",
-        "forebay_direct_received_bytes_total{path=\"iwarp\"} 4096",
-        "forebay_direct_carried_total{path=\"iwarp\"} 2",
-        "forebay_direct_failures_total{path=\"iwarp\",status=\"not_found\"} 1",
-        "forebay_direct_request_seconds_count{path=\"iwarp\",op=\"retrieve\"} 2",
-        "forebay_direct_request_seconds_bucket{le=\"+Inf\",path=\"iwarp\",op=\"store\"} 1",
-    ] {
-        assert!(text.contains(line), "{line} is not in\n{text}");
-    }
+    let told = || {
+        let mut registry = prometheus_client::registry::Registry::default();
+        server.door.metrics().register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    };
+    let check = |text: &str| {
+        for line in [
+            "forebay_direct_sent_bytes_total{path=\"iwarp\"} 4096",
+            "forebay_direct_sent_bytes_total{path=\"shm\"} 0",
+            "forebay_direct_received_bytes_total{path=\"iwarp\"} 4096",
+            "forebay_direct_carried_total{path=\"iwarp\"} 2",
+            "forebay_direct_failures_total{path=\"iwarp\",status=\"not_found\"} 1",
+            "forebay_direct_request_seconds_count{path=\"iwarp\",op=\"retrieve\"} 2",
+            "forebay_direct_request_seconds_bucket{le=\"+Inf\",path=\"iwarp\",op=\"store\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    };
+    check(&told());
     caller.finish().await;
     assert!(server.door.live().is_empty());
+    // What links did that have ended stays, and others come to it.
+    check(&told());
+    let other = server.connect(TENANT, Way::Pipe(Fabric::Iwarp)).await;
+    let memory = other.memory(4096, Access::ReadWrite).await;
+    let window = Target::Window(memory.window(0, 4096));
+    other.retrieve(NAMESPACE, b"k", window).await;
+    let line = "forebay_direct_sent_bytes_total{path=\"iwarp\"} 8192";
+    assert!(told().contains(line), "{}", told());
+    other.finish().await;
 }
 
 /// Keys are not looked at now.
