@@ -54,6 +54,19 @@ impl Room {
             slice: caps.chunk_bytes.div_ceil(2),
         }
     }
+
+    /// Of so many bytes that go with few buffers: those of slices, or less where there is less.
+    fn few(&self, length: u64) -> usize {
+        at_most(length, 2 * self.slice)
+    }
+}
+
+/// How an object goes to its client.
+pub(crate) enum Sending {
+    /// As the store's body comes.
+    Whole,
+    /// In slices of so many bytes.
+    Slices(u64),
 }
 
 fn at_most(length: u64, most: usize) -> usize {
@@ -289,23 +302,35 @@ impl Inbound {
         }
     }
 
-    /// Whether so many bytes may be on their way to the client, as far as the store reads ahead. Beyond that there is room for slices.
-    pub(crate) fn may_send(&mut self, length: u64) -> bool {
-        let bytes = at_most(length, self.room.leaving);
-        match &mut self.served {
-            Some(served) => served.try_hold_amply(bytes),
-            None => true,
+    /// How so many bytes may go to the client: as far ahead as the store reads; beyond what bodies may have by that, with few buffers.
+    /// `None` when there is no room for those.
+    pub(crate) fn may_send(&mut self, length: u64) -> Option<Sending> {
+        let few = self.room.few(length);
+        let Some(served) = &mut self.served else {
+            return Some(Sending::Whole);
+        };
+        if !served.holds(few) {
+            // They were of an object that had less.
+            served.let_go();
+            if served.try_hold_amply(at_most(length, self.room.leaving)) {
+                return Some(Sending::Whole);
+            }
+            if !served.try_hold(few) {
+                return None;
+            }
         }
+        Some(match length <= 2 * self.room.slice as u64 {
+            true => Sending::Whole,
+            false => Sending::Slices(self.room.slice as u64),
+        })
     }
 
-    /// Waits until any object may be on its way in slices; of how many bytes.
+    /// Waits until so many bytes may go with few buffers.
     ///
     /// # Errors
     /// As [`Inbound::hold`].
-    pub(crate) async fn wait_to_send(&mut self) -> Outcome<u64> {
-        let slice = self.room.slice;
-        self.hold(2 * slice).await?;
-        Ok(slice as u64)
+    pub(crate) async fn wait_to_send(&mut self, length: u64) -> Outcome<()> {
+        self.hold(self.room.few(length)).await
     }
 
     /// Waits until the buffers of a body are no more than its sender may have beside those of the other bodies that are on their way.

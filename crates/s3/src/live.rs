@@ -151,6 +151,17 @@ impl Served {
         taken
     }
 
+    /// Whether buffers of so many bytes are counted for it.
+    pub(crate) fn holds(&self, bytes: usize) -> bool {
+        bytes <= self.buffers
+    }
+
+    /// Counts none for it any more.
+    pub(crate) fn let_go(&mut self) {
+        let bytes = std::mem::take(&mut self.buffers);
+        self.request.more().give_back(bytes);
+    }
+
     /// Waits until there is.
     pub(crate) async fn hold(&mut self, bytes: usize) {
         let all = self.request.more().all.clone();
@@ -184,7 +195,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.leave();
-        self.request.more().give_back(self.buffers);
+        self.let_go();
         if (1..400).contains(&self.code) {
             self.request.went_well();
         }

@@ -16,7 +16,7 @@ use http::header::{
 use crate::auth::Caller;
 use crate::call::Call;
 use crate::conditions::{self, Fails};
-use crate::ingest::Inbound;
+use crate::ingest::{Inbound, Sending};
 use crate::kept::{self, PartSizes, Shown};
 use crate::reply::{self, Reply, ReplyBody};
 use crate::router::Operation;
@@ -77,7 +77,6 @@ pub(crate) async fn get<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let mut slice_bytes = None;
     for attempt in 0..ATTEMPTS {
         let Found { object, partial } = find(call).await?;
         if attempt > 0 {
@@ -86,16 +85,16 @@ pub(crate) async fn get<S: Store>(
         }
         let Object { meta, range, body } = object;
         let length = range.end - range.start;
-        if slice_bytes.is_none() && !inbound.may_send(length) {
-            // Who waits holds nothing of the object.
-            drop(body);
-            slice_bytes = Some(inbound.wait_to_send().await?);
-            continue;
-        }
         // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
-        let content = match slice_bytes {
-            _ if length == 0 => ReplyBody::whole(Bytes::new()),
+        let content = match inbound.may_send(length) {
             None => {
+                // Who waits holds nothing of the object.
+                drop(body);
+                inbound.wait_to_send(length).await?;
+                continue;
+            }
+            Some(_) if length == 0 => ReplyBody::whole(Bytes::new()),
+            Some(Sending::Whole) => {
                 let mut body = body;
                 let first = call.door.demand.wait(body.next()).await?;
                 let first = first.ok_or_else(cut_short)?.into_bytes();
@@ -104,9 +103,9 @@ pub(crate) async fn get<S: Store>(
                     false => ReplyBody::stream(first, body, length, call.door.demand.clone()),
                 }
             }
-            Some(slice_bytes) => {
+            Some(Sending::Slices(slice_bytes)) => {
                 drop(body);
-                let slices = Slices::of(call, &meta, &range, slice_bytes);
+                let slices = Slices::of(call, &meta, &range, slice_bytes)?;
                 let mut slices = Box::pin(slices.bytes());
                 let first = match slices.try_next().await {
                     Err(error) if is_replaced(&error) => continue,
