@@ -1,4 +1,7 @@
 //! Who waits for buffers, so that those who keep them are hurried ([`crate::pace`]).
+//!
+//! Whoever waits for a buffer hurries everybody. Whoever waits for the share of a tenant hurries only those whose share it is: others
+//! keep nothing that it may have.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +14,7 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub(crate) struct Demand {
     /// A shorter wait may be for a device, and hurries nobody.
-    grace: Duration,
+    pub(crate) grace: Duration,
     waiting: AtomicUsize,
 }
 
@@ -23,7 +26,7 @@ impl Demand {
         }
     }
 
-    /// Waits for what takes buffers.
+    /// Waits for what takes buffers, or for what may be taken.
     pub(crate) async fn wait<F: Future>(&self, wanted: F) -> F::Output {
         let mut wanted = pin!(wanted);
         match timeout(self.grace, wanted.as_mut()).await {

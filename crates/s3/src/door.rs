@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::demand::Demand;
 use crate::direct::{Direct, Lender};
 use crate::ingest::{Inbound, Room};
-use crate::live::Live;
+use crate::live::{Live, Served};
 use crate::metrics::Metrics;
 use crate::pace::{Paced, Patience, Phase};
 use crate::reply::{self, Reply, ReplyBody};
@@ -42,7 +42,7 @@ use crate::{cors, direct, dispatch, headers, presigned};
 /// The longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Whoever waits for buffers for this part of `body_timeout` has others hurried.
+/// Whoever waits for buffers, or for a share of them, for this part of `body_timeout` has others hurried.
 const GRACE_PART: u32 = 6;
 
 /// Unix milliseconds.
@@ -120,6 +120,7 @@ impl<S: Store> Door<S> {
         direct: Option<Direct>,
     ) -> Arc<Door<S>> {
         let metrics = Arc::new(Metrics::new());
+        let grace = config.body_timeout / GRACE_PART;
         let caps = store.caps();
         let direct = direct.map(|direct| Lender::new(direct, config.pool_bytes, &caps));
         let mut domains = config.domains.clone();
@@ -131,12 +132,12 @@ impl<S: Store> Door<S> {
             rules: RulesCache::default(),
             uploads: Locks::default(),
             copies: Turns::new(config.pool_bytes),
-            demand: Arc::new(Demand::new(config.body_timeout / GRACE_PART)),
+            demand: Arc::new(Demand::new(grace)),
             authenticator: Authenticator::new(keys),
             domains,
             gate: Gate::new(config.requests_in_flight, Arc::clone(&metrics)),
             metrics,
-            live: Live::new(config.pool_bytes),
+            live: Live::new(config.pool_bytes, grace),
             room: Room::of(&caps),
             ids: Ids::new(clock()),
             clock,
@@ -289,6 +290,8 @@ impl<S: Store> Door<S> {
             served.await?
         };
         ticket.served = inbound.served.take();
+        let demand = ticket.served.as_ref().and_then(Served::demand);
+        connection.phase.begin_response(demand);
         ticket.code = reply.status().as_u16();
         span.record("op", ticket.op.name());
         span.record("status", ticket.code);

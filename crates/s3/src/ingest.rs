@@ -344,7 +344,9 @@ impl Inbound {
         if served.try_hold(bytes) {
             return Ok(());
         }
-        let held = timeout(self.patience, served.hold(bytes)).await;
+        // So long that whoever is hurried meanwhile, and takes or sends too little, is given up before.
+        let limit = self.patience + 2 * self.demand.grace;
+        let held = timeout(limit, served.hold(bytes)).await;
         held.map_err(|_| ErrorCode::SlowDown.into())
     }
 
@@ -463,7 +465,8 @@ impl Inbound {
         Ok((received, claimed))
     }
 
-    /// The next bytes of the body as they came. Whoever `holds` a buffer meanwhile is hurried while others wait for some.
+    /// The next bytes of the body as they came. Whoever `holds` a buffer meanwhile is hurried while others wait for some, and whoever
+    /// has some of its tenant's share while others wait for that.
     async fn frame(&mut self, holds: bool) -> Outcome<Option<Bytes>> {
         self.touched = true;
         loop {
@@ -498,7 +501,9 @@ impl Inbound {
     /// Counts what came. Whether it is enough, so that the time begins anew.
     fn count(&mut self, bytes: usize, holds: bool) -> bool {
         self.progress += bytes;
-        let enough = match holds && self.demand.is_there() {
+        let own = self.served.as_ref().and_then(Served::demand);
+        let is_hurried = (holds && self.demand.is_there()) || own.is_some_and(|own| own.is_there());
+        let enough = match is_hurried {
             true => HURRIED_BYTES,
             false => PROGRESS_BYTES,
         };

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use forebay_store::limits::may_have;
 use forebay_store::live::{self, LiveTenant};
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::auth::Caller;
+use crate::demand::Demand;
 
 /// Bytes that the documents of all requests in flight may have together. They are on the heap, beside the buffers.
 const DOCUMENTS_BYTES: usize = 64 << 20;
@@ -23,6 +25,8 @@ struct Share {
     documents: AtomicUsize,
     /// Bytes of the buffers that their bodies may hold. Changes while those of all are locked.
     buffers: AtomicUsize,
+    /// Who waits for some of them.
+    demand: Arc<Demand>,
     all: Arc<All>,
 }
 
@@ -72,14 +76,17 @@ impl Share {
 #[derive(Debug)]
 pub(crate) struct Live {
     tenants: live::Live<Arc<Share>>,
+    /// Whoever waits longer for a share has those hurried who have it.
+    grace: Duration,
     all: Arc<All>,
 }
 
 impl Live {
-    /// Of a door whose buffers come from a pool of so many bytes.
-    pub(crate) fn new(pool_bytes: u64) -> Live {
+    /// Of a door whose buffers come from a pool of so many bytes, and where waits of `grace` hurry nobody.
+    pub(crate) fn new(pool_bytes: u64, grace: Duration) -> Live {
         Live {
             tenants: live::Live::default(),
+            grace,
             all: Arc::new(All {
                 documents: AtomicUsize::new(0),
                 buffers: Mutex::default(),
@@ -101,6 +108,7 @@ impl Live {
                 placed: AtomicUsize::new(0),
                 documents: AtomicUsize::new(0),
                 buffers: AtomicUsize::new(0),
+                demand: Arc::new(Demand::new(self.grace)),
                 all: self.all.clone(),
             })
         });
@@ -164,15 +172,23 @@ impl Served {
 
     /// Waits until there is.
     pub(crate) async fn hold(&mut self, bytes: usize) {
-        let all = self.request.more().all.clone();
-        loop {
-            let mut given_back = pin!(all.given_back.notified());
-            given_back.as_mut().enable();
-            if self.try_hold(bytes) {
-                return;
+        let share = self.request.more().clone();
+        let held = async {
+            loop {
+                let mut given_back = pin!(share.all.given_back.notified());
+                given_back.as_mut().enable();
+                if self.try_hold(bytes) {
+                    return;
+                }
+                given_back.await;
             }
-            given_back.await;
-        }
+        };
+        share.demand.wait(held).await;
+    }
+
+    /// Who waits for what it and others of its sender's hold, if it holds any.
+    pub(crate) fn demand(&self) -> Option<&Arc<Demand>> {
+        (self.buffers > 0).then(|| &self.request.more().demand)
     }
 
     /// A document of the request, of which nothing is here yet.
@@ -237,7 +253,7 @@ mod tests {
     fn of_requests_that_begin_together_one_is_let_in_however_little_there_is() {
         const TOGETHER: usize = 4;
         const ROUNDS: usize = 2000;
-        let live = Live::new(8 << 20);
+        let live = Live::new(8 << 20, Duration::ZERO);
         let (mut other, _) = live.begin(&Caller::Anonymous);
         assert!(other.try_hold(8 << 20));
         let caller = Caller::Key(Arc::new(AccessKey {

@@ -5,7 +5,8 @@
 //! who reads it ([`crate::ingest`]), because only there is it known whether the door or the client is late.
 //!
 //! A response keeps buffers until the client has taken them. A client may take its time, as on a bad line, while there are others;
-//! when requests wait for buffers ([`crate::demand`]), a client that takes little is given up as one that takes nothing.
+//! when requests wait for buffers, or for what the response keeps of its tenant's share of them ([`crate::demand`]), a client that takes
+//! little is given up as one that takes nothing.
 //!
 //! A client may say that it sends nothing more and still wait for its response. Only where a request is bound to its client
 //! ([`Phase::bind_request`]) does that end it: whoever has left may use its memory for something else, and has no function run.
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -34,23 +36,42 @@ const BOUND: u8 = 3;
 
 /// Where a connection stands, shared by its stream and its requests.
 #[derive(Debug, Default)]
-pub(crate) struct Phase(AtomicU8);
+pub(crate) struct Phase {
+    stands: AtomicU8,
+    /// Who waits for what the response keeps.
+    demand: Mutex<Option<Arc<Demand>>>,
+}
 
 impl Phase {
     /// A whole head has arrived.
     pub(crate) fn begin_request(&self) {
-        self.0.store(SERVING, Relaxed);
+        self.stands.store(SERVING, Relaxed);
     }
 
     /// The request is here with its body, if it has one, and goes when its client does: what it moves is the client's memory, or it is
     /// long and for the client alone.
     pub(crate) fn bind_request(&self) {
-        self.0.store(BOUND, Relaxed);
+        self.stands.store(BOUND, Relaxed);
+    }
+
+    /// A response is here; with `demand` it keeps what that is for.
+    pub(crate) fn begin_response(&self, demand: Option<&Arc<Demand>>) {
+        let mut known = self.demand.lock();
+        // Mostly it is the one of the response before.
+        if known.as_ref().map(Arc::as_ptr) != demand.map(Arc::as_ptr) {
+            *known = demand.cloned();
+        }
+    }
+
+    /// Whether somebody waits for what the response keeps.
+    fn is_hurried(&self) -> bool {
+        let demand = self.demand.lock();
+        demand.as_ref().is_some_and(|demand| demand.is_there())
     }
 
     /// The response is out, or given up.
     pub(crate) fn end_request(&self) {
-        self.0.store(IDLE, Relaxed);
+        self.stands.store(IDLE, Relaxed);
     }
 }
 
@@ -153,7 +174,8 @@ impl<T> Paced<T> {
             self.waited += self.writing.over();
         }
         // Without others any progress is enough.
-        if self.taken >= HURRIED_BYTES || !self.demand.is_there() {
+        let is_hurried = self.demand.is_there() || self.phase.is_hurried();
+        if self.taken >= HURRIED_BYTES || !is_hurried {
             self.taken = 0;
             self.waited = Duration::ZERO;
         }
@@ -181,7 +203,7 @@ fn too_slow(what: &'static str) -> io::Error {
 impl<T: AsyncRead + Unpin> Paced<T> {
     /// While a request is bound to its client nobody reads: looks whether the client has left.
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.phase.0.load(Relaxed) != BOUND || self.ahead.is_some() {
+        if self.phase.stands.load(Relaxed) != BOUND || self.ahead.is_some() {
             return Ok(());
         }
         let mut byte = [0];
@@ -212,10 +234,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             }
             None => Pin::new(&mut this.inner).poll_read(cx, buf),
         };
-        let phase = this.phase.0.load(Relaxed);
+        let phase = this.phase.stands.load(Relaxed);
         if read.is_ready() {
             if phase == IDLE {
-                this.phase.0.store(HEAD, Relaxed);
+                this.phase.stands.store(HEAD, Relaxed);
             }
             if phase != HEAD {
                 this.reading.over();

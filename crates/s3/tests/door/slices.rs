@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 
 use crate::between::gated;
 use crate::gated::{At, Gate, Gated};
-use crate::slow::{AHEAD, bytes, stalled};
+use crate::slow::{AHEAD, bytes, readers};
 use crate::support::{ALPHA, Answer, Ask, BETA, START_MS, Server};
 
 /// Asks for an object; `change` happens when it was found, and before anything of it is read.
@@ -37,7 +37,7 @@ async fn an_object_that_is_replaced_before_it_is_sent_is_found_again() {
     let (server, gate) = gated().await;
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
-    let readers = stalled(&server, AHEAD).await;
+    let readers = readers(&server, AHEAD).await;
     for next in [vec![1; object.len()], vec![1; 2 << 20], Vec::new()] {
         server.put("/bucket/other", &object).await;
         let replace = async {
@@ -65,7 +65,7 @@ async fn a_version_that_is_removed_before_it_is_sent_leaves_the_one_before_it() 
     assert_eq!(server.ask(ALPHA, ask).await.status, 200);
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
-    let readers = stalled(&server, AHEAD).await;
+    let readers = readers(&server, AHEAD).await;
     server.put("/bucket/other", &object).await;
     let last = server.put("/bucket/other", &vec![1; 3 << 20]).await;
     let last = last.header("x-amz-version-id").expect("a version");
@@ -84,7 +84,7 @@ async fn an_object_that_is_found_again_is_none_of_the_next_bucket_of_its_name() 
     let (server, gate) = gated().await;
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
-    let readers = stalled(&server, AHEAD).await;
+    let readers = readers(&server, AHEAD).await;
     server.make_bucket("passed-on").await;
     server.put("/passed-on/key", &object).await;
     let pass_on = async {
@@ -148,7 +148,7 @@ async fn slices_of_what_a_cache_has_come_out_of_it() {
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
     assert!(server.get("/bucket/key").await.body == object);
-    let readers = stalled(&server, AHEAD).await;
+    let readers = readers(&server, AHEAD).await;
     asked.take();
     let answer = server.get("/bucket/key").await;
     assert!(answer.status == 200 && answer.body == object);
@@ -162,7 +162,7 @@ async fn a_short_object_beside_many_of_its_tenant_is_asked_for_once() {
     let (server, asked) = counted(|store| store).await;
     server.put("/bucket/key", &bytes(3 << 20)).await;
     server.put("/bucket/short", b"short").await;
-    let readers = stalled(&server, AHEAD).await;
+    let readers = readers(&server, AHEAD).await;
     asked.take();
     assert_eq!(server.get("/bucket/short").await.body, b"short");
     assert_eq!(asked.take(), 1);
@@ -182,7 +182,7 @@ async fn slices_go_on_with_an_object_that_is_an_older_version_now() {
     assert_eq!(server.ask(ALPHA, ask).await.status, 200);
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
-    let readers = stalled(&server, AHEAD).await;
+    let readers = readers(&server, AHEAD).await;
     for next in ["PUT", "DELETE"] {
         server.put("/bucket/other", &object).await;
         let replace = async {
@@ -202,7 +202,7 @@ async fn who_waits_for_a_short_object_may_find_a_long_one() {
     server.put("/bucket/key", &object).await;
     server.put("/bucket/short", b"short").await;
     // As many as have all that a tenant alone may have.
-    let readers = stalled(&server, 2 * AHEAD).await;
+    let readers = readers(&server, 2 * AHEAD).await;
     let (answer, ()) = tokio::join!(server.get("/bucket/short"), async {
         for _ in 0..1000 {
             // Until it waits.

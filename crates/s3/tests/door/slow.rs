@@ -7,7 +7,7 @@ use forebay_store::suite::Around;
 use forebay_store::{MemoryStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::yield_now;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, pause, resume, timeout};
 
 use crate::copies::Packing;
 use crate::support::{ALPHA, Answer, Ask, BETA, Client, Server, Sign, Who};
@@ -180,35 +180,52 @@ async fn packing() -> Server<Around<MemoryStore, Packing>> {
     server
 }
 
-/// So many readers of an object, which take nothing, as soon as they have what they may.
-pub async fn stalled<S: Store<Body: Unpin>>(server: &Server<S>, count: u64) -> Vec<DuplexStream> {
-    let get = Ask::new("GET", "/bucket/key").signed(ALPHA, server.now_ms());
-    let in_flight = || -> u64 {
-        let lines = server.door.live();
-        lines.iter().map(|line| line.in_flight).sum()
-    };
-    let before = in_flight();
-    let mut readers = Vec::new();
+/// How many requests of a tenant's are in flight.
+fn in_flight<S: Store<Body: Unpin>>(server: &Server<S>, who: Who) -> u64 {
+    let lines = server.door.live();
+    let mut lines = lines.iter().filter(|line| line.tenant == who.tenant);
+    lines.next().map_or(0, |line| line.in_flight)
+}
+
+/// Until whoever can go on has.
+async fn settle() {
+    for _ in 0..1000 {
+        yield_now().await;
+    }
+}
+
+/// So many clients that send this and take nothing, as soon as their requests have what they may.
+async fn stalled<S: Store<Body: Unpin>>(
+    server: &Server<S>,
+    who: Who,
+    request: &[u8],
+    count: u64,
+) -> Vec<DuplexStream> {
+    let before = in_flight(server, who);
+    let mut clients = Vec::new();
     for _ in 0..count {
         let (mut near, far) = duplex(4096);
         let door = server.door.clone();
         tokio::spawn(door.serve_connection(far, None, false, std::future::pending::<()>()));
-        near.write_all(&get).await.expect("taken");
-        readers.push(near);
+        near.write_all(request).await.expect("taken");
+        clients.push(near);
     }
     let beginning = async {
-        while in_flight() < before + count {
+        while in_flight(server, who) < before + count {
             yield_now().await;
         }
     };
     timeout(Duration::from_secs(20), beginning)
         .await
         .expect("they are in flight while nothing is taken");
-    for _ in 0..1000 {
-        // Until as many have buffers as may.
-        yield_now().await;
-    }
-    readers
+    settle().await;
+    clients
+}
+
+/// So many readers of an object of [`ALPHA`]'s.
+pub async fn readers<S: Store<Body: Unpin>>(server: &Server<S>, count: u64) -> Vec<DuplexStream> {
+    let get = Ask::new("GET", "/bucket/key").signed(ALPHA, server.now_ms());
+    stalled(server, ALPHA, &get, count).await
 }
 
 /// Bytes of which no two MiB are alike.
@@ -223,7 +240,7 @@ async fn readers_of_one_tenant_leave_memory_to_others() {
         let server = packing().await;
         server.put("/bucket/key", &vec![1; size]).await;
         // As many as have all buffers.
-        let mut readers = stalled(&server, 80).await;
+        let mut readers = readers(&server, 80).await;
         for ask in [
             Ask::new("PUT", "/betas/key").body(vec![1; 4 << 20]),
             Ask::new("GET", "/betas/key"),
@@ -261,7 +278,7 @@ async fn a_reader_beside_many_of_its_tenant_is_served_in_slices() {
     let server = packing().await;
     let object = bytes((5 << 20) + 12_345);
     server.put("/bucket/key", &object).await;
-    let readers = stalled(&server, AHEAD).await;
+    let stalled = readers(&server, AHEAD).await;
     let whole = server.get("/bucket/key").await;
     assert!(whole.status == 200 && whole.body == object);
     for (first, last) in [
@@ -279,7 +296,7 @@ async fn a_reader_beside_many_of_its_tenant_is_served_in_slices() {
     }
     server.put("/bucket/none", b"").await;
     assert_eq!(server.get("/bucket/none").await.body, b"");
-    drop(readers);
+    drop(stalled);
     server.finish().await;
 }
 
@@ -288,8 +305,8 @@ async fn slices_of_an_object_that_is_replaced_are_cut_short() {
     let server = packing().await;
     let object = bytes(5 << 20);
     server.put("/bucket/key", &object).await;
-    let readers = stalled(&server, AHEAD).await;
-    let mut last = stalled(&server, 1).await.pop().expect("a reader");
+    let stalled = readers(&server, AHEAD).await;
+    let mut last = readers(&server, 1).await.pop().expect("a reader");
     server.put("/bucket/key", &vec![1; 5 << 20]).await;
     let mut taken = Vec::new();
     last.read_to_end(&mut taken).await.expect("served");
@@ -297,8 +314,63 @@ async fn slices_of_an_object_that_is_replaced_are_cut_short() {
     let body = &taken[head.expect("a head") + 4..];
     assert!(body.len() < object.len(), "it is cut short");
     assert!(*body == object[..body.len()]);
-    drop(readers);
+    drop(stalled);
     server.finish().await;
+}
+
+/// As many as a tenant alone has in slices besides.
+const SLICED: u64 = 16;
+
+#[tokio::test]
+async fn slow_clients_of_a_tenant_make_room_for_its_other_requests() {
+    let get = Ask::new("GET", "/bucket/key");
+    let put = Ask::new("PUT", "/bucket/key").body(vec![1; 4 << 20]);
+    // As many of each as have all that the tenant may.
+    for (ask, count) in [(get, AHEAD + SLICED), (put, 16)] {
+        let server = packing().await;
+        server.put("/bucket/key", &vec![1; 4 << 20]).await;
+        let other = Ask::new("PUT", "/betas/key").body(vec![1; 4 << 20]);
+        assert_eq!(server.ask(BETA, other).await.status, 200);
+        let (head, body) = ask.parts(ALPHA, server.now_ms());
+        let mut slow = stalled(&server, ALPHA, head.as_bytes(), count).await;
+        let other = Ask::new("GET", "/betas/key").signed(BETA, server.now_ms());
+        let mut other = stalled(&server, BETA, &other, 1).await;
+        // Nothing that is timed from here on goes through sockets.
+        pause();
+        let going_on = async {
+            let mut pace = interval(Duration::from_secs(20));
+            loop {
+                pace.tick().await;
+                let _ = other[0].read(&mut [0]).await;
+                for client in &mut slow {
+                    // Also one that was given up.
+                    let _ = match body.is_empty() {
+                        true => client.read(&mut [0]).await.map(drop),
+                        false => client.write_all(&body[..4096]).await,
+                    };
+                }
+            }
+        };
+        let (mut near, far) = duplex(8 << 20);
+        let door = server.door.clone();
+        tokio::spawn(door.serve_connection(far, None, false, std::future::pending::<()>()));
+        let ask = ask.header("connection", "close");
+        near.write_all(&ask.signed(ALPHA, server.now_ms()))
+            .await
+            .expect("taken");
+        let mut answer = Vec::new();
+        tokio::select! {
+            _ = near.read_to_end(&mut answer) => {}
+            _ = going_on => {}
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 "));
+        settle().await;
+        assert!(in_flight(&server, ALPHA) < count, "none was given up");
+        assert_eq!(in_flight(&server, BETA), 1, "another tenant's was");
+        resume();
+        drop((slow, other));
+        server.finish().await;
+    }
 }
 
 #[tokio::test]
