@@ -304,3 +304,50 @@ fn filled(mut into: BufMut, len: usize) -> BufMut {
     into.set_len(into.len() + len);
     into
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use forebay_io::SystemClock;
+
+    use super::super::{accept, connect};
+    use super::*;
+    use crate::Connection;
+    use crate::sessions::{Limits, Principal, Sessions};
+
+    /// A wake-up that the system has no memory for is not had twice.
+    #[tokio::test]
+    async fn who_cannot_be_woken_finds_the_link_ended() {
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let principal = Principal {
+            tenant: "tenant",
+            id: "key",
+            secret: "secret",
+        };
+        let session = sessions.open_with_random_key(principal, Duration::from_secs(60));
+        let proof = session.unwrap().proof();
+        let (here, there) = UnixStream::pair().unwrap();
+        let (accepted, client) = tokio::join!(accept(here, &sessions), connect(there, &proof));
+        let (accepted, client) = (accepted.unwrap(), client.unwrap());
+        let Connection::Shm(server) = &accepted.link else {
+            panic!("it is shared memory");
+        };
+        let mut message = Vec::new();
+        let mut asleep = pin!(client.recv(&mut message));
+        for _ in 0..1000 {
+            tokio::select! {
+                biased;
+                _ = asleep.as_mut() => panic!("nothing was sent"),
+                () = yield_now() => {}
+            }
+        }
+        server.shared.woke(Err(io::ErrorKind::WouldBlock.into()));
+        assert!(!server.has_ended());
+        server.shared.woke(Err(io::ErrorKind::OutOfMemory.into()));
+        let ended = asleep.await.unwrap_err();
+        assert_eq!(ended.kind, ErrorKind::Closed);
+    }
+}

@@ -1,5 +1,6 @@
 //! What a link's calls and its task both hold: the rings, the regions, and whether it has ended.
 
+use std::io;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Relaxed, Release},
@@ -205,8 +206,20 @@ impl Shared {
     }
 
     pub(super) fn wake_peer(&self) {
-        // When its socket is full it has been woken; when the link has ended nobody sleeps.
-        let _ = passing::try_send(&self.stream, &[WAKE], None);
+        self.woke(passing::try_send(&self.stream, &[WAKE], None));
+    }
+
+    /// What came of waking the peer, which may have told the ring that it sleeps, and does so once.
+    pub(super) fn woke(&self, sent: io::Result<usize>) {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, WouldBlock};
+        match sent.map_err(|error| error.kind()) {
+            // When its socket is full it has been woken; when the link has ended nobody sleeps.
+            Ok(_) | Err(WouldBlock | BrokenPipe | ConnectionReset | NotConnected) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a link ends because its peer cannot be woken");
+                self.end(CloseReason::Lost, false);
+            }
+        }
     }
 
     /// Wakes the peer for what it has been left asleep for.
