@@ -279,6 +279,20 @@ impl Region {
     }
 }
 
+/// Memory that is let go of elsewhere.
+struct Elsewhere {
+    region: Option<Arc<Region>>,
+    let_go: fn(Arc<Region>),
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            (self.let_go)(region);
+        }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.ours {
@@ -344,6 +358,34 @@ impl RegionSlice {
             region: self.region.clone(),
             range: start..start + range.len(),
         })
+    }
+
+    /// The same memory, which `let_go` is given when the last of it goes, to drop it where it may take its time: to unmap much memory does.
+    pub fn letting_go(self, let_go: fn(Arc<Region>)) -> RegionSlice {
+        let RegionSlice { region, range } = self;
+        let Mapping {
+            base,
+            len,
+            writable,
+            steady,
+            ..
+        } = region.mapping;
+        let mapping = Mapping {
+            base,
+            len,
+            ours: false,
+            writable,
+            steady,
+            file: None,
+            keep: None,
+        };
+        let region = Some(region);
+        RegionSlice {
+            region: mapping
+                .keeping(Box::new(Elsewhere { region, let_go }))
+                .region(),
+            range,
+        }
     }
 
     /// As [`Region::take_huge_pages`], of the whole ones in it; false where it has none.

@@ -1,9 +1,12 @@
-//! How much is mapped in this process, and how many files at once: what all have together, and each tenant of it.
+//! How much is mapped in this process, and how many files at once: what all have together, and each tenant of it; and where that is done
+//! which may take its time.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use forebay_mem::Region;
+use tokio::runtime::Handle;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -18,6 +21,9 @@ const MAPPED_MAX: usize = 16_384;
 
 /// Files of file systems that are mapped at once, over all links: each has a thread.
 const MAPPING_MAX: usize = 16;
+
+/// Of so much it takes some milliseconds to give back the pages, when nobody else has them.
+pub(super) const MUCH_BYTES: usize = 64 << 20;
 
 /// What one tenant may have of all these, over all links of all its sessions: the half, so that others find room.
 const TENANT_PART: usize = 2;
@@ -123,13 +129,20 @@ pub(super) async fn apart<T: Send + 'static>(
     mapped.await.map_err(|_| Refusal::Busy)?
 }
 
+/// Has a thread that may wait unmap what takes its time, where there is one.
+pub(super) fn unmap_apart(memory: Arc<Region>) {
+    match Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(memory))),
+        Err(_) => drop(memory),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
     use forebay_io::{SystemClock, passing};
-    use forebay_mem::Region;
     use tokio::net::UnixStream;
     use tokio::time::pause;
 

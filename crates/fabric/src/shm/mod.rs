@@ -22,7 +22,8 @@
 //! process touch as much of its memory as it exposed, which the system may count as ours. A peer that leaves no room for messages has
 //! 30 s to take 64 KiB of them, and may then connect anew.
 //!
-//! Files that are slow to be looked at, mapped or closed keep no task waiting: threads of their own do that. Who has a session, and serves
+//! Files that are slow to be looked at, mapped or closed keep no task waiting, nor does much memory that is unmapped, perhaps by the last
+//! who had it: threads of their own do that. Who has a session, and serves
 //! a file system of his own, can have his tenant's files of file systems refused, and with another tenant's help everybody's; with a
 //! thousand of his that do not close, every link ends that next reads from its socket. Before Linux 6.16 a socket has files of who has
 //! shown no proof, too, and those that come just as it is closed are closed with it.

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::control::{Outgoing, Uses};
 use super::frame::Refusal;
-use super::mapping::{Room, Share, apart};
+use super::mapping::{MUCH_BYTES, Room, Share, apart, unmap_apart};
 use crate::{Access, Error, ErrorKind, RemoteRange, Result, Stag};
 
 /// Regions that one end of a link may have exposed at once. A [`Stag`]'s low bits are its slot, the others its generation there.
@@ -61,6 +61,10 @@ impl Offered {
             .map_err(|_| Refusal::Invalid)?;
         // Memory or a local file, which stays open with the mapping.
         drop(file.into_known());
+        let memory = match len < MUCH_BYTES {
+            true => memory,
+            false => memory.letting_go(unmap_apart),
+        };
         Ok(Mapped {
             stag: self.stag,
             access: self.access,

@@ -243,6 +243,36 @@ fn memory_that_may_vanish_is_copied_not_mapped() {
     });
 }
 
+/// Whose pages go with it, which takes its time.
+#[test]
+fn much_memory_is_unmapped_beside_the_link() {
+    const MUCH: usize = 64 << 20;
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let ends = ends().await;
+        let (little, ..) = exposed(&ends).await;
+        let much = Region::memfd(MUCH).unwrap().slice(0..MUCH).unwrap();
+        let much = ends.client.expose(much, Access::Write).await.unwrap();
+        // The only thread that may wait does so already.
+        let (go_on, wait) = mpsc::channel::<()>();
+        let waiting = tokio::task::spawn_blocking(move || wait.recv());
+        ends.client.withdraw(little).await;
+        let mut withdrawal = pin!(ends.client.withdraw(much));
+        assert_waits(withdrawal.as_mut()).await;
+        ends.client.send(b"hello").await.unwrap();
+        let mut message = Vec::new();
+        ends.server.link.recv(&mut message).await.unwrap().unwrap();
+        drop(go_on);
+        withdrawal.await;
+        waiting.await.unwrap().unwrap_err();
+    });
+}
+
 /// Also when the runtime that served the client's end is gone.
 #[test]
 fn the_end_of_a_runtime_waits_for_a_device() {
