@@ -16,11 +16,11 @@ use forebay_store::{Body, ErrorKind, NamespaceInfo, Result, StoreError};
 
 use crate::cache::Piece;
 use crate::core::Core;
-use crate::entry::Place;
+use crate::entry::{Entry, Place};
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
 use crate::findings::Finding;
 use crate::keys::{self, Table};
-use crate::view::View;
+use crate::view::{View, malformed};
 
 /// So much of what is in memory is checked and given out at a time: what was just summed is still in the processor's cache when it is
 /// sent.
@@ -35,6 +35,14 @@ pub(crate) struct Label {
 }
 
 impl Label {
+    pub fn new(namespace: &Arc<NamespaceInfo>, key: &[u8], version: u64) -> Label {
+        Label {
+            namespace: namespace.clone(),
+            key: Bytes::copy_from_slice(key),
+            version,
+        }
+    }
+
     fn error(&self, kind: ErrorKind, what: &str) -> StoreError {
         let (namespace, key) = (&self.namespace.name, String::from_utf8_lossy(&self.key));
         StoreError::new(kind, format!("{namespace}/{key}: {what}"))
@@ -75,10 +83,56 @@ impl Segment {
     }
 }
 
+/// Bytes `want` of an extent that is in memory whole. They stay what they are whatever becomes of the value meanwhile, for a body never
+/// changes and its number is given to no other: nothing has to be pinned for them.
+pub(crate) struct Remembered {
+    pub piece: Piece,
+    pub extent: Extent,
+    pub whole: Buf,
+    pub want: Range<usize>,
+}
+
+impl Remembered {
+    /// Bytes `range` of a value, if it is one extent that is in memory: most small values that are read often are, and whoever finds them
+    /// so allocates nothing.
+    pub fn find<D: Disk>(
+        core: &Core<D>,
+        entry: &Entry,
+        range: &Range<u64>,
+    ) -> Result<Option<Remembered>> {
+        let Some((body, extent)) = entry.only_extent().map_err(malformed)? else {
+            return Ok(None);
+        };
+        if range.is_empty() || range.end > u64::from(extent.bytes) {
+            return Ok(None);
+        }
+        let piece = Piece {
+            body,
+            extent: 0,
+            block: None,
+        };
+        Ok(in_memory(core, &piece, &extent).map(|whole| Remembered {
+            piece,
+            extent,
+            whole,
+            want: range.start as usize..range.end as usize,
+        }))
+    }
+}
+
 /// Bodies kept from being reused while they are read.
 pub(crate) struct Pins<D: Disk> {
     core: Arc<Core<D>>,
     bodies: Vec<u64>,
+}
+
+impl<D: Disk> Pins<D> {
+    fn none(core: &Arc<Core<D>>) -> Pins<D> {
+        Pins {
+            core: core.clone(),
+            bodies: Vec::new(),
+        }
+    }
 }
 
 impl<D: Disk> Drop for Pins<D> {
@@ -99,10 +153,7 @@ pub(crate) fn resolve<D: Disk>(
     range: Range<u64>,
 ) -> Result<Option<(VecDeque<Segment>, Pins<D>)>> {
     let mut segments = VecDeque::new();
-    let mut pins = Pins {
-        core: core.clone(),
-        bodies: Vec::new(),
-    };
+    let mut pins = Pins::none(core);
     if range.is_empty() || matches!(place, Place::Away(_)) {
         return Ok(Some((segments, pins)));
     }
@@ -322,8 +373,24 @@ impl<D: Disk> EngineBody<D> {
         }
     }
 
+    pub(crate) fn remembered(
+        core: &Arc<Core<D>>,
+        label: Label,
+        found: Remembered,
+    ) -> EngineBody<D> {
+        let segment = Segment::Stored {
+            piece: found.piece,
+            extent: found.extent,
+            want: found.want,
+        };
+        EngineBody {
+            held: Some(found.whole),
+            ..EngineBody::new(label, VecDeque::from([segment]), Pins::none(core))
+        }
+    }
+
     /// The next bytes, if they are in memory and nothing before them is being read.
-    fn remembered(&mut self) -> Result<Option<Buf>> {
+    fn next_held(&mut self) -> Result<Option<Buf>> {
         let (
             true,
             Some(Segment::Stored {
@@ -376,7 +443,7 @@ impl<D: Disk> EngineBody<D> {
 
 impl<D: Disk> Body for EngineBody<D> {
     async fn next(&mut self) -> Result<Option<Buf>> {
-        if let Some(buf) = self.remembered()? {
+        if let Some(buf) = self.next_held()? {
             return Ok(Some(buf));
         }
         // What comes next was just looked for, unless it is being read already.

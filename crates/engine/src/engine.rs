@@ -19,7 +19,7 @@ use forebay_store::{
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::body::{EngineBody, Label, Pins, Segment, resolve, row_mismatch};
+use crate::body::{EngineBody, Label, Pins, Remembered, Segment, mismatch, resolve, row_mismatch};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::{Core, Lock};
 use crate::entry::{Entry, Place};
@@ -93,12 +93,17 @@ impl<D: Disk> Drop for Running<D> {
 
 /// A value that was found.
 struct Located<D: Disk> {
+    namespace: Arc<NamespaceInfo>,
     meta: Meta,
     range: Range<u64>,
-    label: Label,
-    segments: VecDeque<Segment>,
-    /// Held until the bytes are read.
-    pins: Pins<D>,
+    bytes: Whereabouts<D>,
+}
+
+/// Where its bytes are.
+enum Whereabouts<D: Disk> {
+    Memory(Remembered),
+    /// The pins are held until the bytes are read.
+    Segments(VecDeque<Segment>, Pins<D>),
 }
 
 impl<D: Disk> Engine<D> {
@@ -214,11 +219,8 @@ impl<D: Disk> Engine<D> {
         match view.find(&namespace, space, key, version) {
             Ok(entry) => Ok((namespace, entry)),
             Err(error) => {
-                let label = Label {
-                    namespace,
-                    key: Bytes::copy_from_slice(key),
-                    version: version.unwrap_or(VersionId::NULL).0,
-                };
+                let version = version.unwrap_or(VersionId::NULL).0;
+                let label = Label::new(&namespace, key, version);
                 Err(row_mismatch(&self.core, &label, error))
             }
         }
@@ -241,26 +243,30 @@ impl<D: Disk> Engine<D> {
                     format!("the value has {} bytes", entry.size()),
                 )
             })?;
-            let place = entry.place().map_err(malformed)?;
-            if let Place::Away(away) = place {
-                return Err(StoreError::let_go(entry.meta().map_err(malformed)?, away));
-            }
-            let label = Label {
-                namespace,
-                key: Bytes::copy_from_slice(address.key),
-                version: entry.version().0,
-            };
-            let found = resolve(&self.core, view, place, range.clone())
-                .map_err(|error| row_mismatch(&self.core, &label, error))?;
-            let Some((segments, pins)) = found else {
-                continue;
+            let bytes = match Remembered::find(&self.core, &entry, &range)? {
+                Some(remembered) => Whereabouts::Memory(remembered),
+                None => {
+                    let place = entry.place().map_err(malformed)?;
+                    if let Place::Away(away) = place {
+                        let meta = entry.meta().map_err(malformed)?;
+                        return Err(StoreError::let_go(meta, away));
+                    }
+                    let found = resolve(&self.core, view, place, range.clone());
+                    let found = found.map_err(|error| {
+                        let label = Label::new(&namespace, address.key, entry.version().0);
+                        row_mismatch(&self.core, &label, error)
+                    })?;
+                    match found {
+                        Some((segments, pins)) => Whereabouts::Segments(segments, pins),
+                        None => continue,
+                    }
+                }
             };
             return Ok(Located {
                 meta: entry.meta().map_err(malformed)?,
+                namespace,
                 range,
-                label,
-                segments,
-                pins,
+                bytes,
             });
         }
         Err(corrupt("a value's layout"))
@@ -346,10 +352,14 @@ impl<D: Disk> Store for Engine<D> {
         range: ByteRange,
     ) -> Result<Object<EngineBody<D>>> {
         let found = self.locate(address, version, range)?;
+        let label = Label::new(&found.namespace, address.key, found.meta.version.0);
         Ok(Object {
             meta: found.meta,
             range: found.range,
-            body: EngineBody::new(found.label, found.segments, found.pins),
+            body: match found.bytes {
+                Whereabouts::Memory(held) => EngineBody::remembered(&self.core, label, held),
+                Whereabouts::Segments(segments, pins) => EngineBody::new(label, segments, pins),
+            },
         })
     }
 
@@ -360,13 +370,27 @@ impl<D: Disk> Store for Engine<D> {
         range: ByteRange,
         target: RegionSlice,
     ) -> Result<(Meta, Range<u64>)> {
-        let found = self.locate(address, version, range)?;
-        if found.range.end - found.range.start > target.len() as u64 {
+        let Located {
+            namespace,
+            meta,
+            range,
+            bytes,
+        } = self.locate(address, version, range)?;
+        if range.end - range.start > target.len() as u64 {
             return Err(too_short());
         }
-        let pins = Arc::new(found.pins);
-        land(&self.core, &found.label, found.segments, pins, &target).await?;
-        Ok((found.meta, found.range))
+        let label = || Label::new(&namespace, address.key, meta.version.0);
+        match bytes {
+            Whereabouts::Memory(held) => held.place(&target, |block| {
+                mismatch(&self.core, &label(), &held.extent, block)
+            })?,
+            Whereabouts::Segments(segments, pins) => {
+                let (label, pins) = (label(), Arc::new(pins));
+                // In a box: whoever finds the bytes in memory must not move the length of the other way about.
+                Box::pin(land(&self.core, label, segments, pins, &target)).await?;
+            }
+        }
+        Ok((meta, range))
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {

@@ -67,6 +67,18 @@ impl Place {
             _ => return Err(Malformed),
         })
     }
+
+    /// The same of a value that is one extent, here, and otherwise `None`: most small values are, and need no list.
+    fn decode_extent(from: &mut Reader<'_>) -> Result<Option<(u64, Extent)>, Malformed> {
+        if from.u8()? != 2 {
+            return Ok(None);
+        }
+        let body = from.u64()?;
+        Ok(match from.u32()? {
+            1 => Some((body, Extent::decode(from)?)),
+            _ => None,
+        })
+    }
 }
 
 /// A part of a joined value: its size and place.
@@ -200,11 +212,20 @@ impl Entry {
     }
 
     pub fn place(&self) -> Result<Place, Malformed> {
+        Place::decode(&mut self.behind_attributes()?)
+    }
+
+    /// The body and the extent of a value that is one extent, described here.
+    pub fn only_extent(&self) -> Result<Option<(u64, Extent)>, Malformed> {
+        Place::decode_extent(&mut self.behind_attributes()?)
+    }
+
+    fn behind_attributes(&self) -> Result<Reader<'_>, Malformed> {
         let mut from = Reader::new(&self.encoded[FIXED..]);
         let tag = usize::from(from.u8()?);
         from.take(tag)?;
         from.string()?;
-        Place::decode(&mut from)
+        Ok(from)
     }
 }
 

@@ -15,11 +15,11 @@ use std::task::Poll;
 
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_io::{Disk, File, Hold};
-use forebay_mem::{Buf, CopySite, PAGE_BYTES, RegionSlice, count_copy};
+use forebay_mem::{CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use forebay_store::{ErrorKind, Placing, Result, StoreError};
 use tokio::task::yield_now;
 
-use crate::body::{Label, Memory, Segment, in_memory, mismatch, read};
+use crate::body::{Label, Memory, Remembered, Segment, in_memory, mismatch, read};
 use crate::cache::Piece;
 use crate::core::Core;
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
@@ -59,7 +59,7 @@ type Landing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// Puts the segments one after the other into `target`, which has room for them. `pins` keep their bodies from being reused.
 pub(crate) async fn land<D: Disk>(
     core: &Arc<Core<D>>,
-    label: &Label,
+    label: Label,
     mut segments: VecDeque<Segment>,
     pins: Hold,
     target: &RegionSlice,
@@ -141,7 +141,13 @@ async fn land_stored<D: Disk>(
     part: RegionSlice,
 ) -> Result<()> {
     if let Some(whole) = in_memory(&core, &piece, &extent) {
-        return place_checked(&core, &label, &extent, &whole, want, &part);
+        let held = Remembered {
+            piece,
+            extent,
+            whole,
+            want,
+        };
+        return held.place(&part, |block| mismatch(&core, &label, &extent, block));
     }
     // In a box: whoever finds the bytes in memory must not move the length of the other way about.
     Box::pin(land_missing(core, label, piece, extent, want, pins, part)).await
@@ -218,27 +224,26 @@ async fn by_buffer<D: Disk>(
     place(part, 0, &buf)
 }
 
-/// Checks block by block on the way. An error leaves bytes of a damaged block in the target, as one that comes straight from the device
-/// does.
-fn place_checked<D: Disk>(
-    core: &Core<D>,
-    label: &Label,
-    extent: &Extent,
-    whole: &Buf,
-    want: Range<usize>,
-    part: &RegionSlice,
-) -> Result<()> {
-    let mut placing = Placing::new(part, 0);
-    for block in want.start / BLOCK_BYTES..want.end.div_ceil(BLOCK_BYTES) {
-        let begin = block * BLOCK_BYTES;
-        let end = whole.len().min(begin + BLOCK_BYTES);
-        let wanted = want.start.max(begin) - begin..want.end.min(end) - begin;
-        placing.put(&whole[begin..end], wanted)?;
-        if !extent.is_block(block, placing.end_block()) {
-            return Err(mismatch(core, label, extent, block));
+impl Remembered {
+    /// Copies it to the start of `target`, and checks block by block on the way. The error of a `mismatch` leaves bytes of the damaged block
+    /// in the target, as one that comes straight from the device does.
+    pub(crate) fn place(
+        &self,
+        target: &RegionSlice,
+        mismatch: impl FnOnce(usize) -> StoreError,
+    ) -> Result<()> {
+        let mut placing = Placing::new(target, 0);
+        for block in self.want.start / BLOCK_BYTES..self.want.end.div_ceil(BLOCK_BYTES) {
+            let begin = block * BLOCK_BYTES;
+            let end = self.whole.len().min(begin + BLOCK_BYTES);
+            let wanted = self.want.start.max(begin) - begin..self.want.end.min(end) - begin;
+            placing.put(&self.whole[begin..end], wanted)?;
+            if !self.extent.is_block(block, placing.end_block()) {
+                return Err(mismatch(block));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Whole blocks straight from the device; tells whether they match their checksums where they landed.

@@ -170,3 +170,36 @@ async fn what_is_in_memory_leaves_others_their_turn() {
     let mut found = vec![0; size];
     assert!(target.read(0, &mut found) && found == bytes(1, size));
 }
+
+/// Its space is free from when it is replaced: what a reader found in memory keeps nothing but its bytes.
+#[tokio::test]
+async fn what_was_found_in_memory_stays_what_it_was() {
+    let engine = open(&SimDisk::new(1), Arc::new(SystemClock::default()), config());
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let address = Address::object("n", b"k");
+    for (seed, size) in [(1, 4096), (2, 200_000), (3, 1 << 20)] {
+        let old = bytes(seed, size);
+        put(&engine, address, &old).await.unwrap();
+        let range = ByteRange::Inclusive(1000, size as u64 - 2);
+        let target = Region::anonymous(size).unwrap().slice(0..size).unwrap();
+        // The first look leaves it in memory, where it is not there since it was stored.
+        for _ in 0..2 {
+            let placed = engine.retrieve_into(address, None, range, target.clone());
+            placed.await.unwrap();
+            let mut placed = vec![0; size - 1001];
+            assert!(target.read(0, &mut placed) && placed == old[1000..size - 1]);
+        }
+        let mut body = engine.retrieve(address, None, range).await.unwrap().body;
+        for round in 10..20 {
+            put(&engine, address, &bytes(round, size)).await.unwrap();
+        }
+        engine.checkpoint().await.unwrap();
+        let mut read = Vec::new();
+        while let Some(buf) = body.next().await.unwrap() {
+            read.extend_from_slice(&buf);
+        }
+        assert!(read == old[1000..size - 1], "{size}");
+    }
+    assert!(engine.metrics().cache_hits > 0);
+    assert!(engine.findings().is_empty());
+}
