@@ -57,9 +57,32 @@ fn space_number(space: Space) -> u8 {
     }
 }
 
+/// What a key in table current begins with, in bytes.
+const CURRENT_HEAD: usize = 5;
+/// So long may a key be in table current that is looked up without memory of its own.
+const SHORT_BYTES: usize = 128;
+
+/// Looks with the key in table current.
+pub(crate) fn with_current<T>(
+    namespace: u32,
+    space: Space,
+    key: &[u8],
+    look: impl FnOnce(&[u8]) -> T,
+) -> T {
+    let mut short = [0; SHORT_BYTES];
+    let Some(short) = short.get_mut(..CURRENT_HEAD + key.len()) else {
+        return look(&current(namespace, space, key));
+    };
+    let (head, rest) = short.split_at_mut(CURRENT_HEAD);
+    head[..4].copy_from_slice(&namespace.to_be_bytes());
+    head[4] = space_number(space);
+    rest.copy_from_slice(key);
+    look(short)
+}
+
 /// The key in table current.
 pub(crate) fn current(namespace: u32, space: Space, key: &[u8]) -> Bytes {
-    let mut encoded = Vec::with_capacity(5 + key.len());
+    let mut encoded = Vec::with_capacity(CURRENT_HEAD + key.len());
     encoded.extend_from_slice(&namespace.to_be_bytes());
     encoded.push(space_number(space));
     encoded.extend_from_slice(key);

@@ -118,7 +118,9 @@ impl View<'_> {
 
     /// The current value, expired or not.
     pub fn current(&self, namespace: u32, space: Space, key: &[u8]) -> Result<Option<Entry>> {
-        self.entry(Table::Current, &keys::current(namespace, space, key))
+        keys::with_current(namespace, space, key, |row_key| {
+            self.entry(Table::Current, row_key)
+        })
     }
 
     /// The kept entry of a version, expired or not.
