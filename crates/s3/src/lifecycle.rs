@@ -245,11 +245,8 @@ impl<S: Store> Door<S> {
     /// still counts for `NewerNoncurrentVersions`.
     async fn stands(&self, bucket: &NamespaceInfo, due: &Due) -> Result<bool> {
         let entry = &due.entry;
-        let address = Address::object(&bucket.name, &entry.key);
-        if let (Action::Expire, Some(meta)) = (due.action, &entry.meta) {
-            return Ok(self.store.stat(address, None).await? == *meta);
-        }
-        // The key itself comes before all that begin with it.
+        // A list is the store's own answer, where a look at the key may be a cache's, of what somebody else has stored again since. The key
+        // itself comes before all that begin with it.
         let page = self
             .store
             .list_versions(ListOptions {
@@ -278,6 +275,7 @@ impl<S: Store> Door<S> {
             (Action::RemoveNoncurrent, None) => true,
             // Its tags may have changed.
             (Action::RemoveNoncurrent, Some(meta)) => {
+                let address = Address::object(&bucket.name, &entry.key);
                 self.store.stat(address, Some(entry.version)).await? == *meta
             }
         })

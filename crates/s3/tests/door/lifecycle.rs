@@ -11,6 +11,7 @@ use forebay_store::{
     StoreError, StoreOptions, Upload, VersionPage,
 };
 
+use forebay_tier::Tier;
 use tokio::sync::Barrier;
 use tokio::time::timeout;
 
@@ -128,6 +129,63 @@ async fn a_bucket_that_cannot_be_listed_keeps_no_other_from_expiring() {
     assert_eq!(swept, expected);
     assert_eq!(server.get("/broken/key").await.body, b"abc");
     server.get("/sound/key").await.is(404, "NoSuchKey");
+    server.finish().await;
+}
+
+/// A store in which another gateway stores the same bytes again, once a sweep has listed them.
+#[derive(Clone, Default)]
+struct Renewed {
+    lists: Arc<AtomicUsize>,
+}
+
+impl Detour<MemoryStore> for Renewed {
+    async fn list_versions(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
+        let page = store.list_versions(options).await?;
+        let address = Address::object("bucket", b"key");
+        if !page.items.is_empty() && self.lists.fetch_add(1, Ordering::Relaxed) == 0 {
+            let found = store.stat(address, None).await?;
+            let mut upload = store.store(address, StoreOptions::default()).await?;
+            upload.write(b"abc".to_vec().into()).await?;
+            let seal = Seal {
+                etag: Some(found.etag),
+                attributes: found.attributes,
+                ..Seal::default()
+            };
+            upload.commit(seal).await?;
+        }
+        Ok(page)
+    }
+}
+
+#[tokio::test]
+async fn what_another_gateway_stored_again_does_not_expire_by_what_a_cache_knows() {
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let told = clock.clone();
+    let now = Arc::new(move || told.load(Ordering::Relaxed));
+    let wrap = |store| {
+        let detour = Renewed::default();
+        let store = Arc::new(Around { store, detour });
+        Tier::new(store, forebay_tier::Config::new(1 << 20, now), None)
+    };
+    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    server.make_bucket("bucket").await;
+    let rule = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    let put = Ask::new("PUT", "/bucket?lifecycle").body(rule);
+    assert_eq!(server.ask(ALPHA, put).await.status, 200);
+    server.put("/bucket/key", b"abc").await;
+    server.advance_ms(3 * DAY_MS);
+    assert_eq!(server.get("/bucket/key").await.body, b"abc");
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
+    assert_eq!(swept, Swept::default());
+    assert_eq!(server.get("/bucket/key").await.body, b"abc");
+    // What the cache holds is no leak.
+    let gone = server.ask(ALPHA, Ask::new("DELETE", "/bucket/key")).await;
+    assert_eq!(gone.status, 204);
     server.finish().await;
 }
 
