@@ -266,12 +266,12 @@ impl Link for ShmLink {
     }
 
     fn pauses(&self) {
-        self.shared.wake_owed();
+        self.shared.tell();
     }
 
     fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
         if range.len > LONG_BYTES {
-            self.shared.wake_owed();
+            self.shared.tell();
         }
         let found = self.shared.find(range, access).ok()?;
         // What may vanish fails a device's transfer, which is then to blame on the peer and not on the device.

@@ -115,11 +115,21 @@ impl Producer {
         }
     }
 
-    /// Puts a message of at most [`MESSAGE_BYTES_MAX`] into the ring.
+    /// Puts a message of at most [`MESSAGE_BYTES_MAX`] into the ring, and tells the consumer of it.
     pub(super) fn push(&mut self, message: &[u8]) -> Result<Pushed, Violation> {
+        match self.put(message)? {
+            true => Ok(Pushed::Done {
+                wake: self.publish()?,
+            }),
+            false => Ok(Pushed::Full),
+        }
+    }
+
+    /// Puts a message into the ring that the consumer does not see before [`Producer::publish`]; false when there is no room.
+    pub(super) fn put(&mut self, message: &[u8]) -> Result<bool, Violation> {
         let bytes = record_bytes(message.len());
         if !self.has_room(bytes)? {
-            return Ok(Pushed::Full);
+            return Ok(false);
         }
         let len = (message.len() as u64).to_le_bytes();
         let after = self.produced + WORD as u64;
@@ -132,12 +142,22 @@ impl Producer {
             let runs = self.shared.word(PRODUCER_RUNS)?;
             runs.store(here(), Relaxed);
         }
+        Ok(true)
+    }
+
+    /// Tells the consumer of all that was put into the ring; whether it sleeps and must be woken.
+    pub(super) fn publish(&mut self) -> Result<bool, Violation> {
         self.shared.word(PRODUCED)?.store(self.produced, Release);
         // The consumer says that it sleeps and then looks at the count; we publish the count and then look whether it sleeps.
         fence(SeqCst);
         let sleeps = self.shared.word(CONSUMER_SLEEPS)?;
-        let wake = sleeps.load(Relaxed) != 0 && sleeps.swap(0, Relaxed) != 0;
-        Ok(Pushed::Done { wake })
+        Ok(sleeps.load(Relaxed) != 0 && sleeps.swap(0, Relaxed) != 0)
+    }
+
+    /// Whether the consumer said that it sleeps; it may have done so by now.
+    pub(super) fn seems_asleep(&self) -> bool {
+        let sleeps = self.shared.word(CONSUMER_SLEEPS);
+        sleeps.is_ok_and(|sleeps| sleeps.load(Relaxed) != 0)
     }
 
     /// Says that this end waits for room for a message of `len` bytes; false when there is room after all.
@@ -228,9 +248,9 @@ impl Consumer {
         Ok(ahead == 0)
     }
 
-    /// Whether messages are there by what was seen last, without looking again.
-    pub(super) fn is_behind(&self) -> bool {
-        self.consumed < self.produced
+    /// Bytes of the messages that are there by what was seen last, without looking again.
+    pub(super) fn backlog(&self) -> u64 {
+        self.produced - self.consumed
     }
 
     /// Whether the producer last ran on the processor that this thread runs on: it cannot run while we look.
@@ -313,27 +333,40 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// What is pushed is popped, in order; it is full only when the model is; who announced is woken.
+        /// What is pushed is popped, in order, and what is only put is not; it is full only when the model is; who announced is woken.
         #[test]
-        fn against_a_queue(steps in prop::collection::vec((any::<bool>(), 1u32..40, 0..=MESSAGE_BYTES_MAX), 1..100)) {
+        fn against_a_queue(
+            steps in prop::collection::vec((any::<bool>(), any::<bool>(), 1u32..40, 0..=MESSAGE_BYTES_MAX), 1..100),
+        ) {
             let (_region, mut producer, mut consumer) = ring();
-            let (mut queue, mut bytes, mut number) = (VecDeque::new(), 0, 0u64);
+            let (mut queue, mut put, mut bytes, mut number) = (VecDeque::new(), Vec::new(), 0, 0u64);
             let (mut asleep, mut waiting, mut got) = (false, false, Vec::new());
-            for (push, times, len) in steps {
+            for (push, publish, times, len) in steps {
                 for _ in 0..times {
                     if push {
                         let sent = message(number, len);
-                        match producer.push(&sent).unwrap() {
+                        let pushed = match publish {
+                            true => producer.push(&sent).unwrap(),
+                            false if producer.put(&sent).unwrap() => Pushed::Done { wake: false },
+                            false => Pushed::Full,
+                        };
+                        match pushed {
                             Pushed::Done { wake } => {
-                                prop_assert_eq!(wake, asleep);
-                                asleep = false;
                                 bytes += record_bytes(len);
-                                queue.push_back(sent);
+                                put.push(sent);
                                 number += 1;
+                                if publish {
+                                    prop_assert_eq!(wake, asleep);
+                                    asleep = false;
+                                    queue.extend(put.drain(..));
+                                }
                             }
                             Pushed::Full => {
                                 // The producer may not know yet of room that the consumer did not publish.
                                 prop_assert!(bytes + record_bytes(len) + PUBLISH_BYTES > RING_BYTES as u64);
+                                prop_assert_eq!(producer.publish().unwrap(), asleep);
+                                asleep = false;
+                                queue.extend(put.drain(..));
                                 waiting |= producer.announce_wait(len).unwrap();
                             }
                         }

@@ -35,13 +35,18 @@ const MESSAGES_A_TURN: u32 = 64;
 /// Exposures that wait for an answer at once: each has a file in a socket, or open at its peer.
 const OFFERS_MAX: usize = 32;
 
-/// Messages that a sleeping peer is woken for together, while this end has messages to take: both ends then pay once.
-const MESSAGES_A_WAKE: u32 = 4;
+/// Messages that a peer is told of together, while this end has messages to take: both ends then pay once, for a look at a line of memory that the
+/// other one wrote, and for a wake-up.
+const MESSAGES_AT_ONCE: u32 = 4;
 
-const _: () = assert!(RING_BYTES > MESSAGES_A_WAKE as usize * 2 * MESSAGE_BYTES_MAX);
+/// A peer that is awake is told together only while there is more to take than this, some five messages: with few calls under way it would
+/// wait for what it could do meanwhile.
+const BUSY_BYTES: u64 = 512;
 
-/// Work on this much is too long to keep a peer asleep.
-pub(super) const LONG_BYTES: u64 = 1 << 20;
+const _: () = assert!(RING_BYTES > MESSAGES_AT_ONCE as usize * 2 * MESSAGE_BYTES_MAX);
+
+/// Work on this much is too long to leave a peer without what it was sent.
+pub(super) const LONG_BYTES: u64 = 128 << 10;
 
 /// Copies at once, of one link, that may wait for a disk; each has a thread.
 const APART_MAX: usize = 4;
@@ -94,9 +99,11 @@ pub(super) struct Shared {
     pub(super) stream: Arc<UnixStream>,
     pub(super) sending: Mutex<Sending>,
     pub(super) receiving: Mutex<Receiving>,
-    /// Messages that the peer, which sleeps, has not been woken for. It grows only while `receiving` is locked and behind, and
-    /// whoever finds nothing left to take wakes the peer: so it is not forgotten.
-    owed: AtomicU32,
+    /// Messages in the ring that the peer has not been told of; written while `sending` is locked. It grows only while `receiving` is
+    /// locked, too, and behind, and whoever takes the last message that is there tells the peer: so none is forgotten.
+    untold: AtomicU32,
+    /// Whether there is more to take, by what was seen last.
+    is_behind: AtomicBool,
     /// Held for reading while bytes move.
     moving: RwLock<()>,
     /// No byte moves any more from here; set while nobody holds `moving`.
@@ -136,7 +143,8 @@ impl Shared {
                 patience: Patience::default(),
                 in_a_row: 0,
             }),
-            owed: AtomicU32::new(0),
+            untold: AtomicU32::new(0),
+            is_behind: AtomicBool::new(false),
             moving: RwLock::new(()),
             is_still: AtomicBool::new(false),
             peer_regions: RwLock::new(PeerRegions::of(tenant)),
@@ -168,7 +176,13 @@ impl Shared {
         self.is_still.store(true, Release);
         drop(moving);
         self.peer_regions.write().close();
-        self.sending.lock().open = false;
+        {
+            let mut sending = self.sending.lock();
+            sending.open = false;
+            self.untold.store(0, Relaxed);
+            // The peer looks at the ring when it hears of the end.
+            let _ = sending.producer.publish();
+        }
         if !first {
             return;
         }
@@ -222,24 +236,17 @@ impl Shared {
         }
     }
 
-    /// Wakes the peer for what it has been left asleep for.
-    pub(super) fn wake_owed(&self) {
-        if self.owed.load(Relaxed) > 0 && self.owed.swap(0, Relaxed) > 0 {
-            self.wake_peer();
-        }
-    }
-
-    /// A message was sent; `asleep`: the peer slept until then.
-    fn sent(&self, asleep: bool) {
-        if !asleep && self.owed.load(Relaxed) == 0 {
+    /// Tells the peer of messages that it has not been told of.
+    pub(super) fn tell(&self) {
+        if self.untold.load(Relaxed) == 0 {
             return;
         }
-        let receiving = self.receiving.lock();
-        let owed = self.owed.load(Relaxed) + 1;
-        let later = receiving.consumer.is_behind() && owed < MESSAGES_A_WAKE;
-        self.owed.store(if later { owed } else { 0 }, Relaxed);
-        drop(receiving);
-        if !later {
+        let mut sending = self.sending.lock();
+        self.untold.store(0, Relaxed);
+        let told = sending.producer.publish();
+        drop(sending);
+        // It fails only when the rings' memory is gone, and then nothing is heard from here either.
+        if told == Ok(true) {
             self.wake_peer();
         }
     }
@@ -342,6 +349,8 @@ impl Shared {
         }
         let popped = receiving.consumer.pop(into);
         let taken = popped.as_ref().is_ok_and(|popped| popped.taken);
+        let is_behind = receiving.consumer.backlog() > 0;
+        self.is_behind.store(is_behind, Relaxed);
         if taken {
             if let Some(since) = waited {
                 receiving.patience.learn(since.elapsed());
@@ -353,8 +362,9 @@ impl Shared {
         let popped = popped.map_err(|violation| self.violated(violation))?;
         if popped.wake {
             self.wake_peer();
-        } else if !taken {
-            self.wake_owed();
+        }
+        if !is_behind {
+            self.tell();
         }
         match ending {
             _ if taken => Ok(Taken::Message),
@@ -417,21 +427,43 @@ impl Shared {
         }
     }
 
-    /// Puts a message into the ring, if it has room.
+    /// Puts a message into the ring, if it has room. While there is more to take, the peer is told of several together.
     pub(super) fn push(&self, message: &[u8]) -> Result<bool> {
+        let receiving = self.is_behind.load(Relaxed).then(|| self.receiving.lock());
+        let backlog = receiving.as_ref();
+        let backlog = backlog.map_or(0, |receiving| receiving.consumer.backlog());
         let mut sending = self.sending.lock();
         if !sending.open {
             return Err(self.closed());
         }
-        let pushed = sending.producer.push(message);
+        let producer = &mut sending.producer;
+        let untold = self.untold.load(Relaxed) + 1;
+        let later = untold < MESSAGES_AT_ONCE
+            && (backlog > BUSY_BYTES || backlog > 0 && producer.seems_asleep());
+        let pushed = match later {
+            true => producer.put(message).map(|is_in| match is_in {
+                true => Pushed::Done { wake: false },
+                false => Pushed::Full,
+            }),
+            false => producer.push(message),
+        };
+        if let Ok(Pushed::Done { .. }) = pushed {
+            self.untold.store(if later { untold } else { 0 }, Relaxed);
+        }
         drop(sending);
+        drop(receiving);
         match pushed.map_err(|violation| self.violated(violation))? {
             Pushed::Done { wake } => {
-                self.sent(wake);
+                if wake {
+                    self.wake_peer();
+                }
                 Ok(true)
             }
-            // A peer that is owed a wake-up has taken all before it, so there is room for as many as wake it.
-            Pushed::Full => Ok(false),
+            Pushed::Full => {
+                // It makes room only by what it knows of.
+                self.tell();
+                Ok(false)
+            }
         }
     }
 }
