@@ -79,7 +79,8 @@ enum State {
     Free,
     /// Of a call that has sent nothing yet.
     Open,
-    /// Its request is with the link, which has not taken it: a fabric takes a message when `send` returns, or never.
+    /// Its request is with the link, which takes it when `send` returns, or never; or the link has it ([`Pending::is_sent`]), and nobody has
+    /// looked for a reply yet.
     Sending,
     /// Replies are to come.
     Waits,
@@ -95,8 +96,14 @@ enum State {
 pub(crate) struct Pending<'a, L: Link> {
     lane: &'a Lane<L>,
     index: u32,
-    /// The request, from `write` to `send`.
+    number: u32,
+    /// The request.
     message: Vec<u8>,
+    /// The buffer of a reply that was read.
+    read: Vec<u8>,
+    /// Lent to it, and left to the slot when the request is sent.
+    loans: Vec<Loan>,
+    is_sent: bool,
 }
 
 impl<L: Link> Lane<L> {
@@ -183,11 +190,15 @@ impl<L: Link> Lane<L> {
         let mut slot = self.slots[index as usize].lock();
         slot.state = State::Open;
         slot.number = slot.number.wrapping_add(1);
-        drop(slot);
         Pending {
             lane: self,
             index,
-            message: Vec::new(),
+            number: slot.number,
+            message: slot.spare.pop().unwrap_or_default(),
+            read: Vec::new(),
+            // Empty, with room from before.
+            loans: std::mem::take(&mut slot.loans),
+            is_sent: false,
         }
     }
 
@@ -221,7 +232,7 @@ impl<L: Link> Lane<L> {
             return false;
         }
         match slot.state {
-            // An answer to what is still being sent: the link has taken it, and `send` is about to return.
+            // What is still being sent the link has taken: `send` is about to return.
             State::Sending | State::Waits | State::Late => {
                 if slot.replies.len() >= REPLIES_MAX {
                     return false;
@@ -266,7 +277,7 @@ impl<L: Link> Lane<L> {
                     }
                 }
                 State::Abandoned(_) => self.release(index as u32, &mut slot),
-                // Who sends hears of it from the link.
+                // Who sends hears of it from the link, or when looking for a reply.
                 State::Free | State::Open | State::Sending | State::Answered => {}
             }
         }
@@ -349,9 +360,12 @@ impl<L: Link> Pending<'_, L> {
         self.lane.slots[self.index as usize].lock()
     }
 
-    /// Leaves lent bytes to the slot.
-    pub(crate) fn keep(&self, loan: Loan) {
-        self.slot().loans.push(loan);
+    /// Leaves lent bytes to the call: to its slot, once the server may use them.
+    pub(crate) fn keep(&mut self, loan: Loan) {
+        match self.is_sent {
+            false => self.loans.push(loan),
+            true => self.slot().loans.push(loan),
+        }
     }
 
     /// Has the request written by `write`, to which its id and a buffer are given.
@@ -359,39 +373,34 @@ impl<L: Link> Pending<'_, L> {
         &mut self,
         write: impl FnOnce(u64, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut slot = self.slot();
-        let id = u64::from(slot.number) << 32 | u64::from(self.index);
-        let mut message = slot.spare.pop().unwrap_or_default();
-        drop(slot);
-        let written = write(id, &mut message);
-        self.message = message;
-        written
+        let id = u64::from(self.number) << 32 | u64::from(self.index);
+        write(id, &mut self.message)
     }
 
     /// Sends the request, which may take until `until`, as may its replies.
     pub(crate) async fn send(&mut self, until: Instant) -> Result<(), Stopped> {
+        let loans = std::mem::take(&mut self.loans);
         {
             let mut slot = self.slot();
             slot.state = State::Sending;
             slot.until = Some(until);
+            slot.loans = loans;
         }
         let sent = in_time(until, self.lane.link.send(&self.message)).await;
-        let message = std::mem::take(&mut self.message);
+        if let Some(Ok(())) = sent {
+            self.is_sent = true;
+            return Ok(());
+        }
         {
             let mut slot = self.slot();
-            slot.spare.push(message);
-            // Unless a reply was faster.
+            // Unless there was a reply all the same.
             if slot.state == State::Sending {
-                slot.state = match sent {
-                    Some(Ok(())) => State::Waits,
-                    Some(Err(_)) | None => State::Open,
-                };
+                slot.state = State::Open;
             }
         }
         match sent {
-            Some(Ok(())) => Ok(()),
             Some(Err(refused)) => Err(self.lane.refused(refused, until).await),
-            None => Err(Stopped::TimedOut),
+            _ => Err(Stopped::TimedOut),
         }
     }
 
@@ -404,6 +413,7 @@ impl<L: Link> Pending<'_, L> {
             }
             match slot.state {
                 State::Late => return Poll::Ready(Err(Stopped::TimedOut)),
+                State::Sending if self.is_sent => slot.state = State::Waits,
                 State::Waits => {}
                 _ => {
                     return Poll::Ready(Err(Stopped::NotSent("nothing more comes".to_owned())));
@@ -423,8 +433,11 @@ impl<L: Link> Pending<'_, L> {
     }
 
     /// Gives a reply's buffer back to be used again.
-    pub(crate) fn recycle(&self, reply: Vec<u8>) {
-        self.slot().spare.push(reply);
+    pub(crate) fn recycle(&mut self, reply: Vec<u8>) {
+        let before = std::mem::replace(&mut self.read, reply);
+        if before.capacity() > 0 {
+            self.slot().spare.push(before);
+        }
     }
 }
 
@@ -449,14 +462,25 @@ impl<L: Link> Lane<L> {
 
 impl<L: Link> Drop for Pending<'_, L> {
     fn drop(&mut self) {
+        let message = std::mem::take(&mut self.message);
+        let read = std::mem::take(&mut self.read);
         let mut slot = self.slot();
+        slot.spare.extend(
+            [message, read]
+                .into_iter()
+                .filter(|buffer| buffer.capacity() > 0),
+        );
         let ended = self.lane.ended.get().is_some();
-        match slot.state {
-            State::Waits | State::Late if !ended => {
-                slot.state = State::Abandoned(Instant::now());
-                slot.waker = None;
-            }
-            _ => self.lane.release(self.index, &mut slot),
+        let waits = match slot.state {
+            State::Waits | State::Late => true,
+            State::Sending => self.is_sent,
+            _ => false,
+        };
+        if waits && !ended {
+            slot.state = State::Abandoned(Instant::now());
+            slot.waker = None;
+        } else {
+            self.lane.release(self.index, &mut slot);
         }
     }
 }

@@ -48,6 +48,13 @@ struct State {
     exposed: Vec<Exposed>,
 }
 
+impl State {
+    fn exposed_to(&self, lane: u64) -> Option<Remote> {
+        let there = self.exposed.iter().find(|there| there.lane == lane)?;
+        Some(there.remote)
+    }
+}
+
 /// Memory that the peer of a lane can reach; withdrawn later when this is dropped. A lane that is gone took its exposures along.
 #[derive(Debug)]
 struct Exposed {
@@ -226,6 +233,24 @@ impl Region {
         })
     }
 
+    /// The same without waiting, and where the region lies for the server of a lane that knows it.
+    pub(crate) fn try_lend_on(
+        &self,
+        lane: u64,
+        range: Range<usize>,
+        what: Use,
+    ) -> Option<(Remote, Loan)> {
+        let mut state = self.shared.state.lock();
+        let remote = state.exposed_to(lane)?;
+        let id = state.loans.lend(range, what)?;
+        drop(state);
+        let loan = Loan {
+            region: self.clone(),
+            id,
+        };
+        Some((remote, loan))
+    }
+
     /// The same without an end to waiting.
     pub(crate) async fn lend_patiently(&self, range: Range<usize>, what: Use) -> Loan {
         let id = self.wait(|loans| loans.lend(range.clone(), what)).await;
@@ -291,9 +316,7 @@ impl Region {
     }
 
     fn known_to(&self, lane: u64) -> Option<Remote> {
-        let state = self.shared.state.lock();
-        let there = state.exposed.iter().find(|there| there.lane == lane)?;
-        Some(there.remote)
+        self.shared.state.lock().exposed_to(lane)
     }
 }
 

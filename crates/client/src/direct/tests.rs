@@ -255,7 +255,7 @@ async fn memory_of_a_dropped_call_comes_back_with_its_reply() {
     let (lane, mut server) = lane(4, LONG);
     let until = Instant::now() + LONG;
     let region = Region::alloc(8192).unwrap();
-    let call = ask(&lane, until).await;
+    let mut call = ask(&lane, until).await;
     call.keep(region.lend(0..4096, Use::Target, until).await.unwrap());
     drop(call);
     let id = server.asked().await;
@@ -288,7 +288,7 @@ async fn a_silent_server_loses_the_link_before_memory_comes_back() {
     let until = Instant::now() + LONG;
     let region = Region::alloc(4096).unwrap();
     server.settled.send(false).unwrap();
-    let given_up = ask(&lane, until).await;
+    let mut given_up = ask(&lane, until).await;
     given_up.keep(region.lend(0..4096, Use::Target, until).await.unwrap());
     let mut patient = ask(&lane, until).await;
     drop(given_up);

@@ -176,8 +176,15 @@ impl Client {
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
-        let place = register(lane, connected.path, &get.into, tries).await?;
-        let loan = lend(&get.into, Use::Target, tries).await?;
+        let Window { region, range } = &get.into;
+        let now = region.try_lend_on(lane.id(), range.clone(), Use::Target);
+        let (place, loan) = match now {
+            Some((remote, loan)) => (get.into.remote(remote), loan),
+            None => (
+                register(lane, connected.path, &get.into, tries).await?,
+                lend(&get.into, Use::Target, tries).await?,
+            ),
+        };
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         pending.keep(loan);
         let written = pending.write(|id, message| {
