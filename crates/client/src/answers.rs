@@ -263,6 +263,18 @@ pub(crate) fn refusal(text: &str) -> Option<Refusal> {
 }
 
 impl Refusal {
+    /// What an endpoint answered to somebody else's request: its status, and the body where that is S3's error document.
+    pub fn of(status: u16, body: &str) -> Refusal {
+        let told = refusal(body).unwrap_or_else(|| Refusal {
+            status,
+            code: String::new(),
+            message: body.to_owned(),
+            resource: String::new(),
+            request_id: String::new(),
+        });
+        told.with_status(status)
+    }
+
     pub(crate) fn with_status(mut self, status: u16) -> Refusal {
         self.status = status;
         self

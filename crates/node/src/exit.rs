@@ -124,15 +124,37 @@ impl From<forebay_bench::Error> for Failure {
         use forebay_bench::Error;
         let exit = match &error {
             Error::Usage(_) => Exit::Usage,
-            Error::Refused { status, .. } => match status {
-                401 | 403 => Exit::Denied,
-                404 => Exit::NotFound,
-                503 | 507 => Exit::Limit,
-                _ => Exit::Failed,
-            },
+            Error::Refused { status, text, .. } => {
+                forebay_client::Refusal::of(*status, text).kind().into()
+            }
             Error::Client { source, .. } => source.kind().into(),
             Error::Io { .. } | Error::Protocol { .. } | Error::Server(_) => Exit::Failed,
         };
         Failure::new(exit, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_bench::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_measurement_ends_as_any_other_command() {
+        let of = |status, code: &str| {
+            let error = Error::Refused {
+                what: "a request".to_owned(),
+                status,
+                text: format!("<Error><Code>{code}</Code><Message>m</Message></Error>"),
+            };
+            Failure::from(error).exit
+        };
+        assert_eq!(of(403, "QuotaExceeded"), Exit::Limit);
+        assert_eq!(of(400, "TooManyBuckets"), Exit::Limit);
+        assert_eq!(of(403, "AccessDenied"), Exit::Denied);
+        assert_eq!(of(404, "NoSuchBucket"), Exit::NotFound);
+        assert_eq!(of(503, "SlowDown"), Exit::Limit);
+        assert_eq!(of(500, "InternalError"), Exit::Failed);
     }
 }
