@@ -2,7 +2,7 @@
 //!
 //! - [`direct`]: [`direct::Client`] opens a session, makes the best link there is (shared memory, iWARP), and moves values into and out
 //!   of [`direct::Region`]s; without a link the same calls go by HTTP. `docs/client.md` begins with an example.
-//! - [`kv`]: keys and values of any NVMe device that keeps them, over NVMe/TCP.
+//! - [`kv`]: keys and values of any NVMe device that keeps them, over NVMe/TCP or vfio-user.
 //! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
 //!   list, delete, copy, multipart, versions.
 //! - [`Admin`]: tenants, keys, namespaces and quotas of a server elsewhere, over gRPC.
@@ -21,7 +21,7 @@
 //! runs out: the link's own task waits for the reply, or closes the link. Another call over these bytes waits by itself.
 //!
 //! # What it does not do
-//! No virtual-host style, no session tokens of AWS. It trusts no byte before the server has said that all of them are placed, and
+//! No virtual-host style. It trusts no byte before the server has said that all of them are placed, and
 //! never mixes paths within one value.
 //!
 //! # How it is tested

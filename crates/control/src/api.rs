@@ -55,7 +55,7 @@ pub struct Server {
     pub uptime_s: u64,
     /// Which doors are open where.
     pub doors: BTreeMap<String, String>,
-    /// What keeps the data: `engine`.
+    /// What keeps the data: `engine`, `memory`, `rados:POOL` or `rados:POOL/NAMESPACE`.
     pub backend: String,
     /// How it reaches the disk: `io_uring`, or `threads` and why.
     pub disk_io: String,

@@ -7,7 +7,7 @@
 //! - [`hex`]: lower-case hexadecimal, which several protocols print;
 //! - [`iwarp`]: remote memory access over TCP (MPA, DDP, RDMAP);
 //! - [`nvme_tcp`]: PDUs of NVMe over TCP;
-//! - [`md5`]: the digest behind S3's ETag, two messages at a time;
+//! - [`md5`]: the digest behind S3's ETag, up to sixteen messages at a time;
 //! - [`nvme`]: entries, commands and the controller of NVMe, Fabrics included;
 //! - [`token`]: the tokens of S3 requests whose payload goes by remote memory access;
 //! - [`vfio_user`]: PCI devices served over a Unix socket.

@@ -1,7 +1,7 @@
 //! The waist: named values in, named values out.
 //!
-//! Every door (S3, NVMe, gRPC, a mount) speaks to storage through [`Store`] and nothing else; every leaf (the embedded engine,
-//! Ceph, another node) and every layer (quota, encryption, cache) implements it. Fronts meet here and nowhere else.
+//! Every door (S3, NVMe, gRPC, the direct path) speaks to storage through [`Store`] and nothing else; every leaf (the embedded engine,
+//! Ceph, memory) and every layer (functions, the cache, the cold tier) implements it. Fronts meet here and nowhere else.
 //!
 //! - [`Store`], [`Upload`], [`Body`]: the contract, on the traits.
 //! - [`Address`]: namespace, space and key; [`KEY_BYTES_MAX`] and the other limits are in [`limits`].

@@ -27,7 +27,8 @@ pub fn describe(folder: &Path) -> String {
     format!(
         "{cores} cores of {model}, {} GiB of memory, Linux {}, data on {}. Everything at nice {}; load averages when the run began: {}.",
         memory_kib("MemTotal").div_ceil(1 << 20),
-        kernel.trim(),
+        // The rest is whose build it is.
+        kernel.trim().split('-').next().unwrap_or_default(),
         system.trim().replace("ext2/ext3", "ext4"),
         nice.unwrap_or("0"),
         load.join(", "),

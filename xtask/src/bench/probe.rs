@@ -125,8 +125,8 @@ impl Probe {
             Probe::S3(_, arguments)
             | Probe::Direct(_, arguments)
             | Probe::Own(arguments)
-            | Probe::Rados(arguments)
             | Probe::Alone(arguments) => format!("forebay bench {arguments}"),
+            Probe::Rados(arguments) => format!("forebay bench {arguments} --pool POOL"),
             Probe::RadosBench(mode, size, depth) => {
                 format!("rados bench SECONDS {mode} -b {size} -t {depth}")
             }

@@ -44,17 +44,17 @@ pub struct Quota {
     /// Bytes of values, staged parts and kept versions; absent for no bound.
     #[prost(uint64, optional, tag = "1")]
     pub bytes: ::core::option::Option<u64>,
-    /// Values, kept versions included; absent for no bound.
+    /// Values, kept versions, delete markers, and staged parts of less than 4 KiB; absent for no bound.
     #[prost(uint64, optional, tag = "2")]
     pub objects: ::core::option::Option<u64>,
 }
-/// What a namespace or tenant holds, exactly.
+/// What a namespace or tenant holds, exactly; what other gateways to the same Ceph changed comes within 10 s.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Usage {
-    /// Current values and kept versions.
+    /// Current values, kept versions, delete markers, and staged parts of less than 4 KiB.
     #[prost(uint64, tag = "1")]
     pub objects: u64,
-    /// Their bytes, and those of staged parts.
+    /// Bytes of current values, kept versions and staged parts.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
 }
@@ -1211,7 +1211,7 @@ pub struct Server {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// What keeps the data: `engine` or `memory`.
+    /// What keeps the data: `engine`, `memory`, `rados:POOL` or `rados:POOL/NAMESPACE`.
     #[prost(string, tag = "5")]
     pub backend: ::prost::alloc::string::String,
     /// How it reaches the disk: `io_uring`, or `threads` and why.
@@ -2497,7 +2497,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "Recall"));
             self.inner.unary(req, path, codec).await
         }
-        /// Deletes copies in the cold tier to which nothing refers.
+        /// Deletes copies in the cold tier to which nothing refers, and nothing did at a sweep a day ago or before.
         pub async fn sweep_tier(
             &mut self,
             request: impl tonic::IntoRequest<super::SweepTierRequest>,
@@ -2522,7 +2522,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("forebay.v1.Admin", "SweepTier"));
             self.inner.unary(req, path, codec).await
         }
-        /// Reads every value and checks it; answers when all were read. Root only.
+        /// Reads every value and checks it, parts of uploads included, bytes in the cold tier not; answers when all were read. Root only.
         pub async fn scrub(
             &mut self,
             request: impl tonic::IntoRequest<super::ScrubRequest>,
@@ -2751,7 +2751,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::RecallRequest>,
         ) -> std::result::Result<tonic::Response<super::RecallResponse>, tonic::Status>;
-        /// Deletes copies in the cold tier to which nothing refers.
+        /// Deletes copies in the cold tier to which nothing refers, and nothing did at a sweep a day ago or before.
         async fn sweep_tier(
             &self,
             request: tonic::Request<super::SweepTierRequest>,
@@ -2759,7 +2759,7 @@ pub mod admin_server {
             tonic::Response<super::SweepTierResponse>,
             tonic::Status,
         >;
-        /// Reads every value and checks it; answers when all were read. Root only.
+        /// Reads every value and checks it, parts of uploads included, bytes in the cold tier not; answers when all were read. Root only.
         async fn scrub(
             &self,
             request: tonic::Request<super::ScrubRequest>,

@@ -31,7 +31,7 @@ Examples:
   forebay admin namespace create frames --tenant vision --durability relaxed:50ms --quota-bytes 500GiB
   forebay admin namespace create cache --tenant vision --nvme nsid=2
   forebay admin host add nqn.2026-01.com.example:gpu7 --tenant vision
-  forebay admin module add fb://tools/count.wasm --tenant vision --name count
+  forebay admin module add fb://tools/lines.wasm --tenant vision --name lines
   forebay admin grant list --tenant vision
   forebay admin tier set frames --after 30d --larger-than 1MiB
   forebay admin quota tenant vision --bytes 1024GiB --objects none

@@ -15,7 +15,7 @@ pub enum ModuleCommand {
     /// Allow a module to be executed; what the same module had there before is replaced
     #[command(after_help = "\
 Examples:
-  forebay admin module add count.wasm --tenant vision --name count
+  forebay admin module add lines.wasm --tenant vision --name lines
   forebay admin module add fb://tools/quantise.wasm --tenant vision --namespace cache --id 16")]
     Add {
         /// A file, or fb://NAMESPACE/KEY; a copy is kept

@@ -37,7 +37,9 @@ impl FromStr for Place {
         let rest = match text.split_once("://") {
             None => text,
             Some(("kv" | "nvme+tcp" | "nvme+vfio-user", rest)) => rest,
-            Some((scheme, _)) => return Err(format!("{scheme:?} is not kv or nvme+tcp")),
+            Some((scheme, _)) => {
+                return Err(format!("{scheme:?} is not kv, nvme+tcp or nvme+vfio-user"));
+            }
         };
         if rest.starts_with('/') {
             return Ok(Place::Path(PathBuf::from(rest)));

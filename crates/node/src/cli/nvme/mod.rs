@@ -158,7 +158,7 @@ fn operation(text: &str) -> Result<u32, String> {
 
 #[derive(Debug, Args)]
 struct DeviceArgs {
-    /// `kv://HOST[:PORT]/[SUBNQN/]NSID` or `/dev/ngXnY`
+    /// `kv://HOST[:PORT]/[SUBNQN/]NSID`, `/dev/ngXnY`, or `/DIR/cntrl[/NSID]` of vfio-user
     device: Place,
     /// Keys are given and shown in hexadecimal digits
     #[arg(long)]
