@@ -3,6 +3,7 @@
 
 mod accounts;
 mod map;
+mod overlap;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,8 @@ use crate::findings::Finding;
 use crate::index::Index;
 use crate::tables::{Memtable, Tables};
 use crate::view::View;
+
+pub(crate) use overlap::drop_overlapped;
 
 /// What is left of a table.
 #[derive(Debug, Default)]

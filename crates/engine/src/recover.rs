@@ -18,7 +18,7 @@ use crate::findings::Finding;
 use crate::group::Position;
 use crate::index::{Index, corrupt, is_damage};
 use crate::keys::Table;
-use crate::mend::mend;
+use crate::mend::{drop_overlapped, mend};
 use crate::namespaces::{
     GREATEST, Registry, decode_greatest, decode_info, decode_quota_row, stored_usage,
 };
@@ -345,11 +345,14 @@ fn replay<D: Disk>(
         }
     }
     data.sync_data().map_err(failed("syncing the data file"))?;
-    // What the journal says is said on top.
-    let mut mended = match config.accept_damaged_index {
-        true => mend(index, &memtable, space.granules())?,
-        false => Vec::new(),
+    let mut mended = match lost {
+        Some(_) => drop_overlapped(index, &mut memtable)?,
+        None => Vec::new(),
     };
+    // What the journal says is said on top.
+    if config.accept_damaged_index {
+        mended.extend(mend(index, &memtable, space.granules())?);
+    }
     mended.extend(lost.map(|error| {
         let what = format!("{}: some of the last changes are lost", error.message());
         Finding::of_nobody(what)

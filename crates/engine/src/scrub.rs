@@ -236,9 +236,7 @@ pub(crate) fn each_run(view: View<'_>, mut each: impl FnMut(Run)) -> Result<()> 
             let scan = view.scan(table, &from, None, 256)?;
             for (_, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(malformed)?;
-                if !entry.is_marker() {
-                    runs_of(view, &entry, &mut each)?;
-                }
+                runs_of(view, &entry, &mut each)?;
             }
             match scan.next {
                 Some(next) => from = next,
@@ -249,8 +247,15 @@ pub(crate) fn each_run(view: View<'_>, mut each: impl FnMut(Run)) -> Result<()> 
     Ok(())
 }
 
-fn runs_of(view: View<'_>, entry: &Entry, each: &mut impl FnMut(Run)) -> Result<()> {
+/// Every run that one entry refers to.
+///
+/// # Errors
+/// A row that tells of some is damaged, or is not there.
+pub(crate) fn runs_of(view: View<'_>, entry: &Entry, each: &mut impl FnMut(Run)) -> Result<()> {
     let gone = || corrupt("a layout");
+    if entry.is_marker() {
+        return Ok(());
+    }
     let parts = match entry.place().map_err(malformed)? {
         Place::Joined(body) => view.parts(body)?.ok_or_else(gone)?,
         place => vec![(entry.size(), place)],

@@ -53,6 +53,11 @@ impl Chunk {
         }
     }
 
+    /// Whether any of granules `at..at + count` is taken.
+    pub fn has_some(&self, at: u64, count: u64) -> bool {
+        self.distance(at, false) < count
+    }
+
     /// The taken runs: first granule in the chunk and count.
     pub fn taken(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut at = 0;

@@ -10,7 +10,7 @@ use forebay_io::sim::{SimClock, SimDisk};
 use forebay_io::{Disk, File, OpenOptions};
 use forebay_mem::{PAGE_BYTES, Pool};
 use forebay_store::{Address, DeleteOptions, ErrorKind, Result, Store};
-use support::{bytes, config, content, get, put, spoil_in_index, tenant};
+use support::{bytes, config, content, get, put, rot_in_index, spoil_in_index, tenant};
 
 const KEYS: u64 = 300;
 
@@ -94,18 +94,26 @@ fn pages(disk: &SimDisk, needle: &[u8]) -> Vec<usize> {
     pages
 }
 
-/// What could not be read is zeroes now, or what rotted.
-fn erase(disk: &SimDisk, pages: &[usize]) {
+fn index(disk: &SimDisk) -> impl File {
     let options = OpenOptions {
         create: false,
         read_only: false,
         direct: false,
     };
-    let file = disk.open("index", options).unwrap();
+    disk.open("index", options).unwrap()
+}
+
+fn rewrite(disk: &SimDisk, pages: &[usize], content: impl Fn(usize) -> Vec<u8>) {
+    let file = index(disk);
     for page in pages {
-        file.write_all_at(*page as u64, &[0; PAGE_BYTES]).unwrap();
+        file.write_all_at(*page as u64, &content(*page)).unwrap();
     }
     file.sync_data().unwrap();
+}
+
+/// What could not be read is zeroes now, or what rotted.
+fn erase(disk: &SimDisk, pages: &[usize]) {
+    rewrite(disk, pages, |_| vec![0; PAGE_BYTES]);
 }
 
 /// A drive gives zeroes for a sector that it replaced.
@@ -243,4 +251,81 @@ async fn a_checkpoint_does_not_read_again_for_each_row_what_it_could_not() {
         reads.push(disk.operations().reads - before);
     }
     assert!(reads[1] < reads[0] + 10, "{reads:?}");
+}
+
+fn large(number: u64) -> Vec<u8> {
+    bytes(1000 + number, 100_000)
+}
+
+async fn put_large(engine: &Engine<SimDisk>, name: &str, numbers: Range<u64>) {
+    for number in numbers {
+        let key = format!("{name}/{number}");
+        let address = Address::object("n", key.as_bytes());
+        put(engine, address, &large(number)).await.unwrap();
+    }
+}
+
+async fn large_are_right(engine: &Engine<SimDisk>, name: &str, numbers: Range<u64>) {
+    for number in numbers {
+        let key = format!("{name}/{number}");
+        let found = get(engine, Address::object("n", key.as_bytes())).await;
+        assert!(found.unwrap() == large(number), "{key}");
+    }
+}
+
+/// A deletion waits, and is lost; the entry can be read again, or never will be. Others have its space.
+#[tokio::test]
+async fn a_value_that_is_back_has_nothing_of_what_others_have() {
+    const LARGE: u64 = 30;
+    for is_back in [true, false] {
+        let disk = SimDisk::new(5);
+        filled(&disk).await;
+        let remembering = Config {
+            recent_bytes: config().recent_bytes,
+            ..uncached()
+        };
+        let engine = try_open(&disk, remembering).unwrap();
+        // Amid others, so that those that come later are elsewhere.
+        let lost = Address::object("n", b"key000100/lost");
+        let crc = put(&engine, lost, &large(LARGE)).await.unwrap();
+        let crc = crc.meta.crc64nvme.to_le_bytes();
+        engine.checkpoint().await.unwrap();
+        let before = content(&disk, "index");
+        let mut pages = pages(&disk, &crc);
+        spoil_in_index(&disk, &crc);
+        let options = DeleteOptions::default();
+        engine.delete(lost, options).await.unwrap();
+        engine.checkpoint().await.unwrap();
+        engine.sweep().await.unwrap();
+        put_large(&engine, "others", 0..LARGE).await;
+        let namespace = engine.namespace("n").unwrap().id.to_be_bytes();
+        engine.close();
+        drop(engine);
+        // The row that waits: its table, and its key there.
+        let row = [&[0], &namespace[..], &[0], lost.key].concat();
+        rot_in_index(&disk, &row);
+        let refused = try_open(&disk, accepting()).err();
+        assert!(matches!(refused, Some(OpenError::Store(_))), "{refused:?}");
+        // Others may have been written meanwhile.
+        let read = |page: &usize| index(&disk).read_exact_at(*page as u64, &mut [0; PAGE_BYTES]);
+        pages.retain(|page| read(page).is_err());
+        match is_back {
+            true => rewrite(&disk, &pages, |page| {
+                before[page..page + PAGE_BYTES].to_vec()
+            }),
+            false => erase(&disk, &pages),
+        }
+        let engine = try_open(&disk, accepting()).unwrap();
+        let findings = engine.findings();
+        let is_dropped = findings.iter().any(|found| found.what.contains("dropped"));
+        assert_eq!(is_dropped, is_back, "{findings:?}");
+        if is_back {
+            engine.delete(lost, options).await.unwrap();
+            engine.sweep().await.unwrap();
+        }
+        put_large(&engine, "more", 0..LARGE).await;
+        for name in ["others", "more"] {
+            large_are_right(&engine, name, 0..LARGE).await;
+        }
+    }
 }

@@ -17,7 +17,8 @@ pub(super) const UNPLACED: RawTable = TableDefinition::new("unplaced");
 pub(super) const STATE_UNPLACED: &[u8] = b"unplaced";
 
 impl Index {
-    /// The rows that wait for their places. Those that are damaged are given up if that is `accepted`; the error is what is wrong with them.
+    /// The rows that wait for their places. Those that are damaged are given up if that is `accepted`, with the next checkpoint; the error is
+    /// what is wrong with them.
     pub fn unplaced(&self, accepted: bool) -> Result<(Memtable, Option<StoreError>)> {
         let mut rows = Memtable::default();
         let is_said = self.state(STATE_UNPLACED)?.is_some();
@@ -35,10 +36,6 @@ impl Index {
         let found = self.salvage(UNPLACED, |key, row| decode(key, row).is_some())?;
         for (table, key, row) in found.rows.iter().filter_map(|(key, row)| decode(key, row)) {
             rows.set(table, key, row);
-        }
-        let is_damaged = found.broken.is_some() || !found.damaged.is_empty();
-        if is_damaged && accepted {
-            self.replace(UNPLACED, &found)?;
         }
         let Salvage {
             broken, damaged, ..

@@ -106,7 +106,7 @@ fn namespaces(index: &Index) -> Result<Salvage> {
 }
 
 /// The numbers of the namespaces that there are.
-fn named(index: &Index, journal: &Memtable) -> Result<Vec<u32>> {
+pub(super) fn named(index: &Index, journal: &Memtable) -> Result<Vec<u32>> {
     let mut rows = namespaces(index)?.rows;
     for (name, row) in journal.rows(Table::Namespace) {
         match row {
