@@ -253,15 +253,15 @@ async fn a_checkpoint_does_not_read_again_for_each_row_what_it_could_not() {
     assert!(reads[1] < reads[0] + 10, "{reads:?}");
 }
 
-fn large(number: u64) -> Vec<u8> {
-    bytes(1000 + number, 100_000)
+fn large(name: &str, number: u64) -> Vec<u8> {
+    bytes(1000 * name.len() as u64 + number, 100_000)
 }
 
 async fn put_large(engine: &Engine<SimDisk>, name: &str, numbers: Range<u64>) {
     for number in numbers {
         let key = format!("{name}/{number}");
         let address = Address::object("n", key.as_bytes());
-        put(engine, address, &large(number)).await.unwrap();
+        put(engine, address, &large(name, number)).await.unwrap();
     }
 }
 
@@ -269,7 +269,7 @@ async fn large_are_right(engine: &Engine<SimDisk>, name: &str, numbers: Range<u6
     for number in numbers {
         let key = format!("{name}/{number}");
         let found = get(engine, Address::object("n", key.as_bytes())).await;
-        assert!(found.unwrap() == large(number), "{key}");
+        assert!(found.unwrap() == large(name, number), "{key}");
     }
 }
 
@@ -287,7 +287,7 @@ async fn a_value_that_is_back_has_nothing_of_what_others_have() {
         let engine = try_open(&disk, remembering).unwrap();
         // Amid others, so that those that come later are elsewhere.
         let lost = Address::object("n", b"key000100/lost");
-        let crc = put(&engine, lost, &large(LARGE)).await.unwrap();
+        let crc = put(&engine, lost, &large("lost", LARGE)).await.unwrap();
         let crc = crc.meta.crc64nvme.to_le_bytes();
         engine.checkpoint().await.unwrap();
         let before = content(&disk, "index");
@@ -320,6 +320,7 @@ async fn a_value_that_is_back_has_nothing_of_what_others_have() {
         let is_dropped = findings.iter().any(|found| found.what.contains("dropped"));
         assert_eq!(is_dropped, is_back, "{findings:?}");
         if is_back {
+            assert_eq!(engine.audit().unwrap().doubled, 0);
             engine.delete(lost, options).await.unwrap();
             engine.sweep().await.unwrap();
         }
