@@ -8,7 +8,7 @@ use forebay_store::{Address, ErrorKind, Meta, NamespaceInfo, Result, Space, Stor
 use crate::config::{Config, Trust};
 use crate::disk::{Disk, QUEUE_BYTES_MAX};
 use crate::flight::Flights;
-use crate::index::{Fallout, Index, Place, is_same};
+use crate::index::{Evicted, Fallout, Index, Place, is_same};
 use crate::metrics::{Counters, Metrics, count};
 use crate::namesake::address;
 use crate::room::{Held, Room};
@@ -126,11 +126,13 @@ impl<S: Store> Cache<S> {
     }
 
     /// Does what a change of the index leaves to do.
-    pub fn after(&self, fallout: Fallout) {
-        match &self.disk {
-            Some(disk) => disk.after(fallout, &self.counters),
-            None => drop(fallout),
-        }
+    pub fn after(&self, mut fallout: Fallout) {
+        let Some(disk) = &self.disk else {
+            return;
+        };
+        let may_go = |evicted: &Evicted| self.config.is_for_disk(&evicted.place.namespace.name);
+        fallout.spill.retain(may_go);
+        disk.after(fallout, &self.counters);
     }
 
     /// Gives buffers back, at least `wanted` bytes if so much is held: first what waits for the disk.

@@ -48,6 +48,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// What the local disk may hold, in bytes of values; without a disk 0.
     pub disk_bytes: u64,
+    /// Namespaces of which nothing goes to the local disk.
+    pub off_disk: Vec<String>,
     /// How sure a hit is.
     pub trust: Trust,
     /// What leaves.
@@ -74,6 +76,7 @@ impl Config {
         Config {
             memory_bytes,
             disk_bytes: 0,
+            off_disk: Vec::new(),
             trust: Trust::default(),
             policy: PolicyKind::default(),
             ttl_ms: None,
@@ -83,6 +86,13 @@ impl Config {
             write_back_bytes: 0,
             clock,
         }
+    }
+}
+
+impl Config {
+    /// Whether pieces of a namespace may go to the local disk.
+    pub(crate) fn is_for_disk(&self, namespace: &str) -> bool {
+        self.off_disk.iter().all(|off| off != namespace)
     }
 }
 

@@ -341,6 +341,7 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
 async fn recall<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> Result<()> {
     let namespaces = store.namespaces().into_iter();
     let namespaces: HashMap<u32, Arc<NamespaceInfo>> = namespaces
+        .filter(|namespace| cache.config.is_for_disk(&namespace.name))
         .map(|namespace| (namespace.id, namespace))
         .collect();
     let mut after = None;

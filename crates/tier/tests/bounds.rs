@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use forebay_store::suite::TestClock;
-use forebay_store::{Address, NamespaceConfig, Store};
+use forebay_store::{Address, NamespaceConfig, Scope, Store};
 use forebay_tier::Tier;
 use support::{NS, Probe};
 
@@ -75,4 +75,34 @@ async fn what_is_on_the_disk_has_a_bound_in_memory() {
         "{metrics:?}"
     );
     tending.abort();
+}
+
+#[tokio::test]
+async fn what_is_not_for_the_disk_does_not_go_there() {
+    let clock = TestClock::default();
+    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+    let disk = support::memory(&clock);
+    for (is_off, puts) in [(false, 300), (true, 0)] {
+        let mut config = support::config(MEMORY, &clock);
+        config.disk_bytes = 256 << 20;
+        if is_off {
+            config.off_disk.push(NS.to_owned());
+        }
+        let tier = Tier::with_disk(Arc::new(store.clone()), config, None, disk.clone());
+        let tended = tier.clone();
+        let tending = tokio::spawn(async move { tended.tend().await });
+        for at in 0..500 {
+            support::put(&tier, &format!("{at}"), &support::bytes(at, 5000)).await;
+            tokio::task::yield_now().await;
+        }
+        let metrics = tier.metrics().expect("on");
+        assert!(
+            metrics.spills >= puts && metrics.evictions > 300,
+            "{metrics:?}"
+        );
+        assert!(!is_off || metrics.spills == 0 && metrics.disk_bytes == 0);
+        tending.abort();
+    }
+    let left = disk.usage(Scope::Namespace("cache")).expect("there");
+    assert_eq!(left.bytes, 0, "what an earlier one put there is gone");
 }

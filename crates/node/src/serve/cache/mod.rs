@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forebay_control::SYSTEM_NAMESPACE;
 use forebay_engine::{Engine, OpenError};
 use forebay_io::files::Directory;
 use forebay_io::{Clock, SystemClock};
@@ -60,6 +61,8 @@ pub fn open<S: Store>(
         return Ok(Tier::new(store, config, Some(pool)));
     };
     config.disk_bytes = disk.size.0;
+    // It has the keys of all tenants.
+    config.off_disk = vec![SYSTEM_NAMESPACE.to_owned()];
     Ok(match open_disk(disk, pool)? {
         Some(engine) => Tier::with_disk(store, config, Some(pool), engine),
         None => Tier::new(store, config, Some(pool)),
