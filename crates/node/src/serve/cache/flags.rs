@@ -35,8 +35,8 @@ pub struct CacheArgs {
     /// What a tenant may hold when there is not enough for all, where others count 1; may be repeated
     #[arg(long, value_name = "TENANT=WEIGHT", requires = "cache_memory")]
     pub cache_share: Vec<CacheShare>,
-    /// Answer stores in namespaces of relaxed durability before the backend has committed them, at most so many bytes at once: a crash
-    /// loses those
+    /// Answer stores in namespaces of relaxed durability before the backend has committed them, at most so many bytes at once, and of one
+    /// tenant an eighth of --cache-memory (or 8MiB, if that is more): a crash loses those
     #[arg(long, value_name = "SIZE", requires = "cache_memory")]
     pub cache_write_back: Option<Size>,
 }
