@@ -453,7 +453,7 @@ impl<D: Disk> Core<D> {
         self.counters.corrupt_blocks.fetch_add(1, Relaxed);
         tracing::error!(
             namespace = finding.namespace,
-            key = %String::from_utf8_lossy(&finding.key),
+            key = ?String::from_utf8_lossy(&finding.key),
             what = finding.what,
             "what is stored is damaged"
         );
