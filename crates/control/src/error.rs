@@ -94,12 +94,12 @@ impl From<StoreError> for Error {
             ErrorKind::TooLarge
             | ErrorKind::QuotaExceeded
             | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
             | ErrorKind::Busy
             | ErrorKind::ProgramStopped => Kind::Limit,
             ErrorKind::Denied => Kind::Denied,
             ErrorKind::PreconditionFailed
             | ErrorKind::Corrupt
-            | ErrorKind::ReadOnly
             | ErrorKind::OutcomeUnknown
             | ErrorKind::Io
             | ErrorKind::ProgramFailed => Kind::Failed,

@@ -1,6 +1,9 @@
 //! The admin API asked of a server elsewhere: what its socket answers as JSON, by calls of `forebay.v1.Admin`. The routes are those
 //! of [`forebay_control::api`].
 
+#[cfg(test)]
+mod tests;
+
 use forebay_api::v1;
 use forebay_api::v1::add_module_request::Source;
 use forebay_client::{Admin, Error};
@@ -192,7 +195,9 @@ pub(super) fn refused(error: Error) -> Failure {
     };
     let kind =
         match v1::Reason::from_str_name(&format!("REASON_{}", refusal.code.to_ascii_uppercase())) {
-            Some(v1::Reason::Invalid) => Kind::Invalid,
+            Some(v1::Reason::Invalid | v1::Reason::Range | v1::Reason::Unsupported) => {
+                Kind::Invalid
+            }
             Some(v1::Reason::Exists) => Kind::Exists,
             Some(v1::Reason::NotEmpty) => Kind::NotEmpty,
             _ => match error.kind() {
