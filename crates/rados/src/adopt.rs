@@ -25,6 +25,9 @@ const BATCH: usize = 1024;
 /// So long who is served has the cluster to itself after each of these.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Of what cannot be read so many are named.
+const NAMED_MAX: usize = 1000;
+
 /// Names of objects, by the forebay namespace that they are in.
 type Batch = HashMap<String, Vec<Vec<u8>>>;
 
@@ -50,8 +53,10 @@ pub(crate) async fn adopt_now_and_then(core: Arc<Core>) {
 pub struct Adopted {
     /// By how many values there are more.
     pub more: usize,
-    /// What cannot be read, each in words that name it. It kept nothing else from being looked at.
+    /// What cannot be read, the first 1000 of it, each in words that name it. It kept nothing else from being looked at.
     pub unreadable: Vec<StoreError>,
+    /// How much more cannot be read.
+    pub unnamed: usize,
 }
 
 impl Adopted {
@@ -59,7 +64,10 @@ impl Adopted {
         match done {
             Err(error) if is_unreadable(&error) => {
                 tracing::warn!(%error, "it is left as it is");
-                self.unreadable.push(error);
+                match self.unreadable.len() < NAMED_MAX {
+                    true => self.unreadable.push(error),
+                    false => self.unnamed += 1,
+                }
                 Ok(())
             }
             done => done.map(drop),
@@ -248,5 +256,21 @@ impl Core {
             unlisted.extend(keys.into_values());
         }
         Ok(unlisted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::malformed;
+
+    #[test]
+    fn all_that_cannot_be_read_is_counted_and_some_is_named() {
+        let mut adopted = Adopted::default();
+        for _ in 0..5000 {
+            let looked: Result<()> = Err(malformed("a key"));
+            adopted.unless_unreadable(looked).unwrap();
+        }
+        assert_eq!((adopted.unreadable.len(), adopted.unnamed), (1000, 4000));
     }
 }

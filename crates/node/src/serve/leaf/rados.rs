@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use forebay_control::api::Finding;
+use forebay_control::api::{Finding, ScrubReport};
 use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::{ErrorKind, Store, StoreError};
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::UnixClock;
+use crate::serve::leaf::scrub;
 
 /// How the cluster is found, and how patiently it is waited for.
 #[derive(Debug, Clone, clap::Args)]
@@ -78,21 +79,26 @@ pub fn open(place: &Place, args: &CephArgs, pool: Pool, clock: UnixClock) -> Out
 
 /// Takes over what other hands wrote, and cleans up what is left of gateways that died. What cannot be read keeps nothing else back, and is
 /// told.
-pub async fn tidy(store: &RadosStore) -> Result<Vec<Finding>, StoreError> {
-    let mut findings = Vec::new();
+pub async fn tidy(store: &RadosStore) -> Result<ScrubReport, StoreError> {
+    let mut passed_over = ScrubReport::default();
     for namespace in store.namespaces() {
-        let mut found = |error| findings.push(finding(&namespace.name, error));
+        let mut found = |error| scrub::found(&mut passed_over, finding(&namespace.name, error));
         match store.adopt(&namespace.name).await {
-            Ok(adopted) => adopted.unreadable.into_iter().for_each(found),
+            Ok(adopted) => {
+                adopted.unreadable.into_iter().for_each(found);
+                passed_over.damaged += adopted.unnamed as u64;
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt => found(error),
             Err(error) => return Err(error),
         }
     }
     match store.sweep().await {
-        Err(error) if error.kind() == ErrorKind::Corrupt => findings.push(finding("", error)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            scrub::found(&mut passed_over, finding("", error));
+        }
         swept => drop(swept?),
     }
-    Ok(findings)
+    Ok(passed_over)
 }
 
 /// The error names what cannot be read.

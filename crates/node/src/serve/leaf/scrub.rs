@@ -52,8 +52,9 @@ pub async fn read_everything<S: Store>(store: &S) -> Result<ScrubReport, StoreEr
     Ok(report)
 }
 
-/// Adds what was passed over elsewhere, unless a value that was read has told of it.
-pub fn add(report: &mut ScrubReport, passed_over: Vec<Finding>) {
+/// Adds what was passed over elsewhere, unless a value that was read has told of it: as far as that is listed.
+pub fn add(report: &mut ScrubReport, passed_over: ScrubReport) {
+    report.damaged += passed_over.damaged - passed_over.findings.len() as u64;
     let mut told = HashSet::new();
     let mut tell = |finding: &Finding| {
         let is_new = told.insert((finding.namespace.clone(), finding.what.clone()));
@@ -64,14 +65,15 @@ pub fn add(report: &mut ScrubReport, passed_over: Vec<Finding>) {
     for known in &report.findings {
         tell(known);
     }
-    for finding in passed_over {
+    for finding in passed_over.findings {
         if tell(&finding) {
             found(report, finding);
         }
     }
 }
 
-fn found(report: &mut ScrubReport, finding: Finding) {
+/// Counts it, and lists it while there is room.
+pub fn found(report: &mut ScrubReport, finding: Finding) {
     report.damaged += 1;
     if report.findings.len() < FINDINGS_MAX {
         report.findings.push(finding);
@@ -270,9 +272,14 @@ mod tests {
         let mut report = read_everything(&store).await.unwrap();
         assert_eq!((report.damaged, report.findings.len()), (10_000, 1000));
         // Elsewhere the same was found, and something else.
+        let elsewhere = |findings: Vec<Finding>| ScrubReport {
+            damaged: findings.len() as u64,
+            findings,
+            ..ScrubReport::default()
+        };
         let mut others = vec![report.findings[0].clone(); 2];
         others[1].what = "it is lost".to_owned();
-        add(&mut report, others);
+        add(&mut report, elsewhere(others));
         assert_eq!((report.damaged, report.findings.len()), (10_001, 1000));
         // Of no namespace: that was told of one, and is told once.
         let mut others = vec![report.findings[0].clone(); 3];
@@ -281,7 +288,12 @@ mod tests {
         }
         others[1].what = "a counter is".to_owned();
         others[2].what = "a counter is".to_owned();
-        add(&mut report, others);
+        add(&mut report, elsewhere(others));
         assert_eq!(report.damaged, 10_002);
+        // More than was listed there.
+        let mut others = elsewhere(Vec::new());
+        others.damaged = 5;
+        add(&mut report, others);
+        assert_eq!(report.damaged, 10_007);
     }
 }
