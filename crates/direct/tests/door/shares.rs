@@ -398,7 +398,7 @@ async fn messages_of_requests_that_wait_are_bounded() {
     settle().await;
     let (mut bytes, mut clients) = (0, Vec::new());
     for _ in 0..LINKS {
-        let mut client = counting.client(TENANT).await;
+        let client = counting.client(TENANT).await;
         // All of its requests wait for what the slow one has.
         let mut message = Vec::new();
         let writer = RequestWriter::begin(&mut message, Operation::Retrieve, 1, NAMESPACE);
