@@ -38,26 +38,28 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// What one body holds at most of the store's buffers, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
+    caps: Caps,
     /// One that comes: one buffer is filled while another is hashed, behind those that the store still has.
     arriving: usize,
-    /// One that goes: one buffer is sent, and the store has read ahead.
+    /// One that goes: the rest of one buffer is sent while the next one waits, or is read, and those that the store reads with it.
     leaving: usize,
-    /// Of one that goes in slices: one is sent while the next one is read.
+    /// Of one that goes in slices, each a buffer of the store's: the rest of one is sent while the next one waits.
     slice: usize,
 }
 
 impl Room {
     pub(crate) fn of(caps: &Caps) -> Room {
         Room {
+            caps: *caps,
             arriving: (caps.write_behind + 2) * caps.chunk_bytes,
-            leaving: (caps.read_ahead + 1) * caps.chunk_bytes,
-            slice: caps.chunk_bytes.div_ceil(2),
+            leaving: (caps.read_ahead.max(1) + 1) * caps.chunk_bytes,
+            slice: caps.chunk_bytes,
         }
     }
 
-    /// Of so many bytes that go with few buffers: those of slices, or less where there is less.
-    fn few(&self, length: u64) -> usize {
-        at_most(length, 2 * self.slice)
+    /// Of what lies in buffers of so many bytes and goes with few of them: those of slices, or all where these are less.
+    fn few(&self, around: u64) -> usize {
+        at_most(around, 2 * self.slice)
     }
 }
 
@@ -69,8 +71,8 @@ pub(crate) enum Sending {
     Slices(u64),
 }
 
-fn at_most(length: u64, most: usize) -> usize {
-    usize::try_from(length).map_or(most, |length| length.min(most))
+fn at_most(bytes: u64, most: usize) -> usize {
+    usize::try_from(bytes).map_or(most, |bytes| bytes.min(most))
 }
 
 /// A body that has not been read yet.
@@ -199,8 +201,9 @@ impl Source for Inbound {
         upload: &mut U,
         md5: bool,
     ) -> Outcome<Received> {
-        self.hold(at_most(claims.length, self.room.arriving))
-            .await?;
+        let room = self.room;
+        let around = room.caps.around(&(0..claims.length), claims.length);
+        self.hold(at_most(around, room.arriving)).await?;
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let mut sink = UploadSink {
             upload,
@@ -302,35 +305,35 @@ impl Inbound {
         }
     }
 
-    /// How so many bytes may go to the client: as far ahead as the store reads; beyond what bodies may have by that, with few buffers.
-    /// `None` when there is no room for those.
-    pub(crate) fn may_send(&mut self, length: u64) -> Option<Sending> {
-        let few = self.room.few(length);
+    /// How what lies in buffers of so many bytes may go to the client: as far ahead as the store reads; beyond what bodies may have by that,
+    /// with few buffers. `None` when there is no room for those.
+    pub(crate) fn may_send(&mut self, around: u64) -> Option<Sending> {
+        let few = self.room.few(around);
         let Some(served) = &mut self.served else {
             return Some(Sending::Whole);
         };
         if !served.holds(few) {
             // They were of an object that had less.
             served.let_go();
-            if served.try_hold_amply(at_most(length, self.room.leaving)) {
+            if served.try_hold_amply(at_most(around, self.room.leaving)) {
                 return Some(Sending::Whole);
             }
             if !served.try_hold(few) {
                 return None;
             }
         }
-        Some(match length <= 2 * self.room.slice as u64 {
+        Some(match around <= 2 * self.room.slice as u64 {
             true => Sending::Whole,
             false => Sending::Slices(self.room.slice as u64),
         })
     }
 
-    /// Waits until so many bytes may go with few buffers.
+    /// Waits until what lies in buffers of so many bytes may go with few of them.
     ///
     /// # Errors
     /// As [`Inbound::hold`].
-    pub(crate) async fn wait_to_send(&mut self, length: u64) -> Outcome<()> {
-        self.hold(self.room.few(length)).await
+    pub(crate) async fn wait_to_send(&mut self, around: u64) -> Outcome<()> {
+        self.hold(self.room.few(around)).await
     }
 
     /// Waits until the buffers of a body are no more than its sender may have beside those of the other bodies that are on their way.

@@ -85,12 +85,13 @@ pub(crate) async fn get<S: Store>(
         }
         let Object { meta, range, body } = object;
         let length = range.end - range.start;
+        let around = call.store().caps().around(&range, meta.size);
         // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
-        let content = match inbound.may_send(length) {
+        let content = match inbound.may_send(around) {
             None => {
                 // Who waits holds nothing of the object.
                 drop(body);
-                inbound.wait_to_send(length).await?;
+                inbound.wait_to_send(around).await?;
                 continue;
             }
             Some(_) if length == 0 => ReplyBody::whole(Bytes::new()),

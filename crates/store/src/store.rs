@@ -4,7 +4,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
+use forebay_mem::{BLOCK_MIN_BYTES, Buf, BufMut, CopySite, RegionSlice, count_copy};
 
 use crate::{
     Address, Attributes, Away, ByteRange, DeleteOptions, Deleted, ErrorKind, Execute, Executed,
@@ -29,6 +29,21 @@ pub struct Caps {
     pub read_ahead: usize,
     /// The most that an upload has taken and still holds when it takes another.
     pub write_behind: usize,
+}
+
+impl Caps {
+    /// How many bytes the buffers have, at most, in which bytes `range` of a value of `size` lie: whoever has a part of one keeps all of it.
+    #[must_use]
+    pub fn around(&self, range: &Range<u64>, size: u64) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let chunk = self.chunk_bytes.max(1) as u64;
+        let chunks = range.end.div_ceil(chunk) - range.start / chunk;
+        let whole = size.checked_next_power_of_two().unwrap_or(u64::MAX);
+        let bytes = chunks.saturating_mul(chunk).min(whole);
+        bytes.max(BLOCK_MIN_BYTES as u64)
+    }
 }
 
 /// A store of named values.

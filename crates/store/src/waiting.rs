@@ -10,7 +10,6 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use forebay_mem::BLOCK_MIN_BYTES;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
@@ -139,7 +138,7 @@ impl Drop for Held {
 /// read ahead, and of those that were written `queued` bytes wait in the link.
 pub fn leaving(caps: &Caps, range: &Range<u64>, size: u64, queued: usize) -> usize {
     let most = (caps.read_ahead + 1) * caps.chunk_bytes + queued;
-    around(caps, range, size).min(most)
+    at_most(caps.around(range, size), most)
 }
 
 /// The same before the value is found, of which `range` is asked for, where there is `room` for so many bytes.
@@ -161,16 +160,9 @@ pub fn may_leave(caps: &Caps, range: ByteRange, room: u64, queued: usize) -> usi
 /// What it holds at most while `len` bytes arrive: one is filled while another is written, behind those that it still has.
 pub fn arriving(caps: &Caps, len: u64) -> usize {
     let most = (caps.write_behind + 2) * caps.chunk_bytes;
-    around(caps, &(0..len), len).min(most)
+    at_most(caps.around(&(0..len), len), most)
 }
 
-/// The buffers in which bytes `range` of a value of `size` lie. A part may keep the whole of its buffer.
-fn around(caps: &Caps, range: &Range<u64>, size: u64) -> usize {
-    let chunk = caps.chunk_bytes.max(1) as u64;
-    let chunks = range.end.div_ceil(chunk) - range.start / chunk;
-    let whole = size.checked_next_power_of_two().unwrap_or(u64::MAX);
-    let bytes = chunks.saturating_mul(chunk).min(whole);
-    usize::try_from(bytes)
-        .unwrap_or(usize::MAX)
-        .max(BLOCK_MIN_BYTES)
+fn at_most(bytes: u64, most: usize) -> usize {
+    usize::try_from(bytes).map_or(most, |bytes| bytes.min(most))
 }

@@ -19,7 +19,11 @@ use tokio::time::timeout;
 use crate::gated::{At, Gate};
 use crate::support::{ALPHA, Ask, BETA, START_MS, Server};
 
-/// A store that reads into buffers of the pool, and packs into others what it writes, as a store on a device does.
+/// What a store reads at once.
+const EXTENT: usize = 1 << 20;
+
+/// A store that reads into buffers of the pool, whole ones for whatever part of them, and packs into others what it writes, as a store on
+/// a device does.
 #[derive(Clone, Default)]
 pub struct Packing(Arc<OnceLock<Pool>>);
 
@@ -35,9 +39,9 @@ impl Packing {
         server
     }
 
-    async fn packed(&self, from: &[u8]) -> Buf {
+    async fn packed(&self, from: &[u8], room: usize) -> Buf {
         let pool = self.0.get().expect("set before anything moves");
-        let mut buf: BufMut = pool.take(from.len()).await;
+        let mut buf: BufMut = pool.take(room).await;
         buf.spare()[..from.len()].copy_from_slice(from);
         buf.set_len(from.len());
         buf.freeze()
@@ -47,7 +51,7 @@ impl Packing {
 impl Detour<MemoryStore> for Packing {
     async fn next(&self, body: &mut MemoryBody, _: usize) -> Result<Option<Buf>> {
         match body.next().await? {
-            Some(buf) => Ok(Some(self.packed(&buf).await)),
+            Some(buf) => Ok(Some(self.packed(&buf, EXTENT).await)),
             None => Ok(None),
         }
     }
@@ -57,7 +61,7 @@ impl Detour<MemoryStore> for Packing {
         for _ in 0..300 {
             yield_now().await;
         }
-        let packed = self.packed(&buf).await;
+        let packed = self.packed(&buf, buf.len()).await;
         drop(buf);
         upload.write(packed).await
     }

@@ -270,8 +270,37 @@ async fn readers_of_one_tenant_leave_memory_to_others() {
     }
 }
 
+#[tokio::test]
+async fn what_a_tenant_keeps_is_counted_by_whole_buffers() {
+    let server = packing().await;
+    server.put("/bucket/key", &vec![1; 8 << 20]).await;
+    let get = Ask::new("GET", "/bucket/key").header("range", "bytes=524288-");
+    let get = get.signed(ALPHA, server.now_ms());
+    let put = Ask::new("PUT", "/bucket/key").body(vec![1; (512 << 10) + 1]);
+    let (head, body) = put.parts(ALPHA, server.now_ms());
+    let put = [head.as_bytes(), &body[..1000]].concat();
+    for request in [get, put] {
+        let mut clients = stalled(&server, ALPHA, &request, 80).await;
+        for client in &mut clients {
+            // So much that the next buffer waits behind the rest of the first one.
+            let mut taken = vec![0; 200_000];
+            tokio::select! {
+                _ = client.read_exact(&mut taken) => {}
+                () = settle() => {}
+            }
+        }
+        let usage = server.pool.usage();
+        assert!(usage.in_use <= usage.limit / 2, "{usage:?}");
+        drop(clients);
+        while in_flight(&server, ALPHA) > 0 {
+            yield_now().await;
+        }
+    }
+    server.finish().await;
+}
+
 /// As many as a tenant alone is read ahead for.
-pub const AHEAD: u64 = 16;
+pub const AHEAD: u64 = 8;
 
 #[tokio::test]
 async fn a_reader_beside_many_of_its_tenant_is_served_in_slices() {
@@ -319,7 +348,7 @@ async fn slices_of_an_object_that_is_replaced_are_cut_short() {
 }
 
 /// As many as a tenant alone has in slices besides.
-const SLICED: u64 = 16;
+const SLICED: u64 = 8;
 
 #[tokio::test]
 async fn slow_clients_of_a_tenant_make_room_for_its_other_requests() {
