@@ -7,12 +7,46 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use forebay_client::Credentials;
 use forebay_io::ring;
 use harness::{Place, Ran, s3};
 use rustix::process::Signal;
+
+/// Lets a server have so many descriptors.
+fn with_descriptors(command: &mut Command, most: u32) {
+    let mut limited = Command::new("sh");
+    limited
+        .arg("-c")
+        .arg(format!("ulimit -n {most} && exec \"$0\" \"$@\""))
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .process_group(0);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    *command = limited;
+}
+
+#[test]
+fn connections_leave_descriptors_for_administration() {
+    let place = Place::new();
+    let server = place.serve_with(&[], |command| with_descriptors(command, 128));
+    let door = &server.doors["s3"];
+    let _idle: Vec<TcpStream> = (0..200)
+        .map(|_| TcpStream::connect(door).unwrap())
+        .collect();
+    // Administration is asked over a socket of its own.
+    server.ok(&["admin", "tenant", "list"]);
+    assert!(place.log().contains("fewer connections at once"));
+}
 
 #[test]
 fn the_first_start_leads_to_a_first_object() {

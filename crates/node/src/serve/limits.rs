@@ -14,6 +14,8 @@ const SHARDS_MAX: usize = 16;
 /// Bounds of the default for buffer memory, in bytes.
 const POOL_DEFAULT_MIN: u64 = 64 << 20;
 const POOL_DEFAULT_MAX: u64 = 1 << 30;
+/// So many descriptors are left at least for what no bound on connections counts: files, the console, administration, a cluster.
+const DESCRIPTORS_LEFT: u64 = 256;
 
 /// Buffer memory, in bytes.
 pub struct Memory {
@@ -46,6 +48,34 @@ pub fn pool_bytes(args: &ServeArgs) -> u64 {
 /// One a core, at most [`SHARDS_MAX`].
 pub fn shards() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(SHARDS_MAX))
+}
+
+/// The flags, with as many connections at once as there are descriptors for.
+pub fn within_descriptors(args: &ServeArgs) -> ServeArgs {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    let asked = args.connections;
+    let most = descriptors.and_then(|most| u32::try_from(connections_within(most)).ok());
+    let connections = most.map_or(asked, |most| asked.min(most));
+    if connections < asked {
+        tracing::warn!(
+            asked,
+            connections,
+            descriptors,
+            "fewer connections at once: more would take descriptors (ulimit -n) that the rest needs"
+        );
+    }
+    ServeArgs {
+        connections,
+        ..args.clone()
+    }
+}
+
+/// Of so many descriptors a quarter is left for the rest, or as many as that needs, but no more than a half; the gRPC door counts its
+/// connections apart.
+fn connections_within(descriptors: u64) -> u64 {
+    let left = (descriptors / 4).max(DESCRIPTORS_LEFT);
+    let left = left.min(descriptors / 2);
+    ((descriptors - left) / 2).max(1)
 }
 
 /// Raises the bound on open descriptors as far as the system lets us.
@@ -85,6 +115,14 @@ fn group_bytes(root: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_the_rest() {
+        let bounds = [(0, 1), (1, 1), (128, 32), (1024, 384), (65_536, 24_576)];
+        for (descriptors, connections) in bounds {
+            assert_eq!(connections_within(descriptors), connections);
+        }
+    }
 
     #[test]
     fn the_least_bound_of_the_groups_above_counts() {

@@ -103,6 +103,10 @@ fn run_here(args: &ServeArgs) -> Outcome {
 }
 
 async fn open(args: &ServeArgs) -> Outcome {
+    listeners::check(args)?;
+    together::check(args)?;
+    limits::raise_descriptors();
+    let args = &limits::within_descriptors(args);
     // There may be much to read before anything is served.
     let mut signals = Signals::watch()?;
     let (node, listeners, _held) = tokio::select! {
@@ -117,9 +121,6 @@ async fn open(args: &ServeArgs) -> Outcome {
 
 /// What is to be served, with doors that are bound and closed; and what keeps other servers out of DIR, where the leaf does not.
 async fn start(args: &ServeArgs) -> Outcome<(Node, Listeners, Option<Held>)> {
-    listeners::check(args)?;
-    together::check(args)?;
-    limits::raise_descriptors();
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -143,9 +143,12 @@ impl Place {
             .arg(self.data())
             .arg("--ready-file")
             .arg(self.path("ready.json"))
-            .args(["--memory", "64MiB", "--s3-etag", "crc64nvme"])
+            .args(["--memory", "64MiB"])
             .args(flags)
             .stdin(Stdio::null());
+        if !flags.contains(&"--no-s3") {
+            command.args(["--s3-etag", "crc64nvme"]);
+        }
         for door in ["--s3", "--rpc", "--direct", "--console", "--nvme"] {
             if !flags.contains(&door) {
                 command.args([door, "127.0.0.1:0"]);
