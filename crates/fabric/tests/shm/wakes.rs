@@ -1,7 +1,8 @@
-//! A peer that sleeps is woken for several messages at once, and never forgotten.
+//! A peer is told of several messages at once, and woken for them together, and never forgotten.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 
 use forebay_fabric::Link;
 use tokio::task::yield_now;
@@ -32,7 +33,7 @@ async fn behind() -> Ends {
 }
 
 #[test]
-fn at_the_latest_when_nothing_is_left_to_take() {
+fn at_the_latest_when_the_last_message_is_taken() {
     run(async {
         let ends = behind().await;
         let mut answer = Vec::new();
@@ -44,14 +45,45 @@ fn at_the_latest_when_nothing_is_left_to_take() {
 
             let mut message = Vec::new();
             for number in 1..3 {
+                assert_waits(asleep.as_mut()).await;
                 assert!(ends.server.link.recv(&mut message).await.unwrap().is_some());
                 assert_eq!(message, [number]);
             }
-            assert_waits(asleep.as_mut()).await;
-            assert_waits(pin!(ends.server.link.recv(&mut message))).await;
             assert!(asleep.await.unwrap().is_some());
         }
         assert_eq!(answer, b"answer");
+    });
+}
+
+/// Whether the client, which was awake when the server answered the first of so many messages, is told of that at once.
+async fn is_told_at_once(messages: usize) -> bool {
+    let ends = ends().await;
+    for _ in 0..messages {
+        ends.client.send(&[0; 300]).await.unwrap();
+    }
+    let (mut message, mut answer) = (Vec::new(), Vec::new());
+    assert!(ends.server.link.recv(&mut message).await.unwrap().is_some());
+    ends.server.link.send(b"answer").await.unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let told = pin!(ends.client.recv(&mut answer))
+        .poll(&mut context)
+        .is_ready();
+    if !told {
+        for _ in 1..messages {
+            assert!(ends.server.link.recv(&mut message).await.unwrap().is_some());
+        }
+        assert!(ends.client.recv(&mut answer).await.unwrap().is_some());
+    }
+    assert_eq!(answer, b"answer");
+    told
+}
+
+#[test]
+fn one_that_is_awake_is_told_later_only_while_there_is_much_to_take() {
+    run(async {
+        for (messages, at_once) in [(1, true), (2, true), (4, false)] {
+            assert_eq!(is_told_at_once(messages).await, at_once, "{messages}");
+        }
     });
 }
 
