@@ -11,7 +11,6 @@ use crate::core::{Core, Namespace};
 use crate::error::{is_certain, is_unreadable, shown, unknown, unread, unwritten};
 use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
-use crate::journal::Changing;
 use crate::keeper::Task;
 use crate::names;
 use crate::plan::{Data, Draft};
@@ -90,7 +89,6 @@ pub(crate) struct Marked {
     /// Whether it is a composition: who composes ends the entry, when the sources are gone too.
     composes: bool,
     done: bool,
-    _changing: Changing,
 }
 
 impl Marked {
@@ -104,7 +102,6 @@ impl Marked {
             sent: false,
             composes: false,
             done: false,
-            _changing: namespace.journal.changing(),
         }
     }
 
