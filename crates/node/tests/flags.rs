@@ -21,13 +21,8 @@ fn flags_without_effect_are_refused() {
     let memory = ["--backend", "memory"];
     let off = ["--exec", "off"];
     let none: [&str; 0] = [];
-    let no_s3 = ["--no-s3", "--s3-tls-key=x"];
-    let no_rpc = ["--no-rpc", "--rpc-tls-cert=x", "--rpc-tls-key=x"];
-    let no_direct = ["--no-direct", "--direct-tls-key=x"];
-    let no_nvme = ["--no-nvme", "--vfio-user=/nowhere"];
-    let closed = "is of a door that --no-";
     // Beside what, which, and what is said.
-    let refused: [(&[&str], &str, &str); 27] = [
+    let refused: [(&[&str], &str, &str); 19] = [
         (
             &none,
             "--cache=65MiB",
@@ -99,30 +94,6 @@ fn flags_without_effect_are_refused() {
         (&none, "--cache-ttl=1", "--cache-memory <SIZE>"),
         (&none, "--s3-tls-key=x", "--s3-tls-cert <FILE>"),
         (&none, "--rpc-client-ca=x", "--rpc-tls-cert <FILE>"),
-        (
-            &no_s3,
-            "--s3-tls-cert=x",
-            "--s3-tls-cert is of a door that --no-s3 closes",
-        ),
-        (
-            &["--no-s3"],
-            "--s3-requests=7",
-            "--s3-requests is of a door that --no-s3 closes",
-        ),
-        (&no_rpc, "--rpc-client-ca=x", closed),
-        (&no_direct, "--direct-tls-cert=x", closed),
-        (
-            &["--no-direct"],
-            "--s3-vendor-tokens",
-            "--s3-vendor-tokens is of a door that --no-direct closes",
-        ),
-        (
-            &no_nvme,
-            "--nvme-allow-any-host",
-            "--nvme-allow-any-host is of a door",
-        ),
-        (&no_nvme, "--nvme-tls=required", closed),
-        (&["--no-nvme"], "--nvme-value=1MiB", closed),
     ];
     let place = Place::new();
     for (beside, flag, words) in refused {
