@@ -68,6 +68,7 @@ impl Index {
                     file: file.clone(),
                     health: health.clone(),
                     frozen,
+                    number: health.next(),
                 };
                 let database = guarded(|| {
                     redb::Builder::new()
@@ -99,7 +100,7 @@ impl Index {
             let old = self.database.write().replace(database);
             self.frozen.store(frozen, SeqCst);
             show(snapshot);
-            // It was refused something, or was frozen: so it writes nothing now.
+            // It writes nothing now that another one is open.
             discard(old);
             self.health.renew();
         } else {

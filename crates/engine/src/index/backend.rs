@@ -12,7 +12,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use forebay_io::File;
 use forebay_store::{ErrorKind, Result, StoreError};
@@ -153,6 +153,8 @@ pub(super) struct Health {
     refused: AtomicBool,
     unknown: AtomicBool,
     opening: AtomicBool,
+    /// How often the file was opened.
+    opened: AtomicU64,
 }
 
 impl Health {
@@ -173,6 +175,11 @@ impl Health {
 
     pub fn renew(&self) {
         self.refused.store(false, SeqCst);
+    }
+
+    /// The file is opened once more: whoever opened it before writes nothing to it from here on. What number this one has.
+    pub fn next(&self) -> u64 {
+        self.opened.fetch_add(1, SeqCst) + 1
     }
 
     /// Whether the library is opening the file.
@@ -220,6 +227,22 @@ pub(super) struct Backend<F> {
     pub health: Arc<Health>,
     /// Nothing is written.
     pub frozen: bool,
+    /// How often the file had been opened when it was for this.
+    pub number: u64,
+}
+
+impl<F> Backend<F> {
+    /// Writes, unless nothing is to be written. What was opened before others is closed after they have begun, and would put its own end under
+    /// theirs.
+    fn write_by(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        match self.frozen {
+            _ if self.number != self.health.opened.load(SeqCst) => {
+                Err(io::ErrorKind::ReadOnlyFilesystem.into())
+            }
+            true => self.health.leave_out(),
+            false => write(),
+        }
+    }
 }
 
 impl<F> fmt::Debug for Backend<F> {
@@ -258,23 +281,14 @@ impl<F: File> StorageBackend for Backend<F> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        match self.frozen {
-            true => self.health.leave_out(),
-            false => self.health.note_room(self.file.set_len(len)),
-        }
+        self.write_by(|| self.health.note_room(self.file.set_len(len)))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        match self.frozen {
-            true => self.health.leave_out(),
-            false => self.health.note(self.file.sync_data()),
-        }
+        self.write_by(|| self.health.note(self.file.sync_data()))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        match self.frozen {
-            true => self.health.leave_out(),
-            false => self.health.note_room(self.file.write_all_at(offset, data)),
-        }
+        self.write_by(|| self.health.note_room(self.file.write_all_at(offset, data)))
     }
 }
