@@ -94,7 +94,7 @@ impl<D: Disk> Decider<D> {
 
     /// The first rows of what expires, at most `most`. A scan also counts rows that were removed lately, and may find nothing else.
     fn expiring(&mut self, from: &[u8], until: Option<&[u8]>, most: usize) -> Expiring {
-        let _tour = Tour::begin();
+        let tour = Tour::begin();
         let mut from = from.to_vec();
         let mut step = SWEEP_MAX;
         let mut found = Expiring::default();
@@ -108,7 +108,8 @@ impl<D: Disk> Decider<D> {
                 }
                 Err(error) => {
                     self.pass_over(Bytes::new(), None, &error);
-                    let nearest = is_damage(&error).then(|| self.behind(&from));
+                    let goes_on = is_damage(&error) && tour.unread() <= UNREAD_MAX;
+                    let nearest = goes_on.then(|| self.behind(&from));
                     let Some(next) = nearest.flatten() else {
                         found.is_cut = true;
                         return found;
