@@ -166,10 +166,10 @@ async fn a_short_object_beside_many_of_its_tenant_is_asked_for_once() {
     asked.take();
     assert_eq!(server.get("/bucket/short").await.body, b"short");
     assert_eq!(asked.take(), 1);
-    // A long one once more for each half of a MiB at most.
+    // A long one once more for each MiB at most.
     let answer = server.get("/bucket/key").await;
     assert_eq!((answer.status, answer.body.len()), (200, 3 << 20));
-    assert!(asked.take() <= 1 + 6);
+    assert!(asked.take() <= 1 + 3);
     drop(readers);
     server.finish().await;
 }
