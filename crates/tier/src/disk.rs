@@ -33,8 +33,9 @@ const RELAXED_MS: u32 = 1000;
 /// Pieces waiting for the disk hold memory beyond the cache's: when so many bytes wait, the next one is not written.
 pub(crate) const QUEUE_BYTES_MAX: u64 = 64 << 20;
 const PAGE: usize = 1000;
-/// So many writes that fail one after the other end the use of a disk.
+/// So many writes that the disk fails, one after the other and for so long, end its use: what fails may pass.
 const FAILURES_MOST: u32 = 16;
+const FAILING_MS: u64 = 60_000;
 /// What fails is logged once in so long.
 const TELL_MS: u64 = 60_000;
 
@@ -292,7 +293,7 @@ impl Reading {
 pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> Result<()> {
     disk.shelf.prepare().await?;
     recall(cache, store, disk).await?;
-    let mut failures = 0;
+    let (mut failures, mut failing_since) = (0, None);
     loop {
         let spill = disk.next();
         let discarded = disk.discard(cache.now()).await;
@@ -320,17 +321,21 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
         let key = key_of(&place, number);
         match disk.shelf.save(key, about, bufs).await {
             Ok(()) => {
-                failures = 0;
+                (failures, failing_since) = (0, None);
                 count(&cache.counters.spills);
                 cache.after(cache.index.landed(&place, number, &meta, since, bytes));
             }
             Err(error) => {
                 count(&cache.counters.spills_dropped);
                 disk.note(&error, cache.now());
-                // A full file system may have room again.
-                failures += u32::from(error.kind() != ErrorKind::NoSpace);
-                if failures == FAILURES_MOST {
-                    return Err(error);
+                // A full file system may have room again, and another piece may be one that can be kept.
+                if matches!(error.kind(), ErrorKind::Io | ErrorKind::ReadOnly) {
+                    let since = *failing_since.get_or_insert(cache.now());
+                    failures += 1;
+                    let for_long = cache.now().saturating_sub(since) >= FAILING_MS;
+                    if failures >= FAILURES_MOST && for_long {
+                        return Err(error);
+                    }
                 }
             }
         }

@@ -78,6 +78,14 @@ impl<S: Store> Landing<S> {
                 }
             }
             Ok(Landed::Already) => waiting.stored(),
+            // Nothing tells whether what the store has came before it: it was never there.
+            Ok(Landed::Overtaken) if !unknown && matches!(self.before, Before::Held(_)) => {
+                tracing::warn!(
+                    namespace = place.namespace.name,
+                    key = ?String::from_utf8_lossy(&place.key),
+                    "an acknowledged value was lost: the store did not take it, and its key was changed elsewhere"
+                );
+            }
             Ok(Landed::Overtaken) => {
                 waiting.stored();
                 tracing::info!(
