@@ -48,6 +48,11 @@ impl Messages {
     /// It is no more.
     pub(crate) fn end(&mut self, bytes: usize) {
         self.bytes -= bytes;
+        // One piece more than it needs stays, so that a usual load takes none anew.
+        while self.bytes + MESSAGE_BYTES_MAX + 2 * PIECE_BYTES <= self.room {
+            self.room -= PIECE_BYTES;
+            self.held.give_back(PIECE_BYTES);
+        }
         if self.bytes == 0 && self.room > FREE_BYTES {
             self.room = FREE_BYTES;
             self.held.give_back(usize::MAX);
