@@ -209,8 +209,8 @@ pub trait Link: Send + Sync + 'static {
     /// The next message, in place of what `into` held; `None` when the peer has finished. One task receives at a time.
     fn recv(&self, into: &mut Vec<u8>) -> impl Future<Output = Result<Option<()>>> + Send;
 
-    /// Says that the next message is not received before others are answered: a peer that was left asleep for what it was sent, as long as
-    /// there was something to receive, is woken now.
+    /// Says that the next message is not received before others are answered: a peer that was not told of all that it was sent, as long as
+    /// there was something to receive, is told now.
     fn pauses(&self) {}
 
     /// The peer's memory as this process sees it, where the fabric maps it and the peer allowed `access`: a store can then read its
