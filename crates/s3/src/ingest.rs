@@ -14,7 +14,8 @@ use forebay_proto::s3::checksum::{Algorithm, Checksum, Hasher};
 use forebay_proto::s3::chunked::Event;
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::xml::{MAX_BODY, MAX_COMPLETE_BODY};
-use forebay_store::{Caps, Upload};
+use forebay_store::limits::at_most;
+use forebay_store::{Caps, Upload, waiting};
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -39,8 +40,6 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     caps: Caps,
-    /// One that comes: one buffer is filled while another is hashed, behind those that the store still has.
-    arriving: usize,
     /// One that goes: the rest of one buffer is sent while the next one waits, or is read, and those that the store reads with it.
     leaving: usize,
     /// Of one that goes in slices, each a buffer of the store's: the rest of one is sent while the next one waits.
@@ -51,7 +50,6 @@ impl Room {
     pub(crate) fn of(caps: &Caps) -> Room {
         Room {
             caps: *caps,
-            arriving: (caps.write_behind + 2) * caps.chunk_bytes,
             leaving: (caps.read_ahead.max(1) + 1) * caps.chunk_bytes,
             slice: caps.chunk_bytes,
         }
@@ -69,10 +67,6 @@ pub(crate) enum Sending {
     Whole,
     /// In slices of so many bytes.
     Slices(u64),
-}
-
-fn at_most(bytes: u64, most: usize) -> usize {
-    usize::try_from(bytes).map_or(most, |bytes| bytes.min(most))
 }
 
 /// A body that has not been read yet.
@@ -201,9 +195,8 @@ impl Source for Inbound {
         upload: &mut U,
         md5: bool,
     ) -> Outcome<Received> {
-        let room = self.room;
-        let around = room.caps.around(&(0..claims.length), claims.length);
-        self.hold(at_most(around, room.arriving)).await?;
+        self.hold(waiting::arriving(&self.room.caps, claims.length))
+            .await?;
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let mut sink = UploadSink {
             upload,

@@ -1,14 +1,12 @@
 //! Who asks for what now, by tenant, and how much of what all have together.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_store::limits::may_have;
 use forebay_store::live::{self, LiveTenant};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use forebay_store::waiting;
 
 use crate::auth::Caller;
 use crate::demand::Demand;
@@ -23,62 +21,25 @@ struct Share {
     placed: AtomicUsize,
     /// Bytes of their documents.
     documents: AtomicUsize,
-    /// Bytes of the buffers that their bodies may hold. Changes while those of all are locked.
-    buffers: AtomicUsize,
+    /// Bytes of the documents of all tenants' requests.
+    all_documents: Arc<AtomicUsize>,
+    /// The buffers that their bodies may hold.
+    buffers: Arc<waiting::Share>,
     /// Who waits for some of them.
     demand: Arc<Demand>,
-    all: Arc<All>,
 }
 
 /// So many times what a tenant has is to fit beside what all have, where there is to be as much again for it: a tenant alone then has a
 /// quarter of all at most, of the half that it may have.
 const AMPLE: usize = 3;
 
-/// The same of all tenants.
-#[derive(Debug)]
-struct All {
-    documents: AtomicUsize,
-    buffers: Mutex<usize>,
-    /// Bytes of all buffers.
-    pool_bytes: usize,
-    /// Some of a body's were given back.
-    given_back: Notify,
-}
-
-impl Share {
-    /// Counts buffers of so many bytes, if there is room for them beside so many times those of the tenant's other bodies. One body is
-    /// let in however little that is.
-    fn take(&self, bytes: usize, times: usize) -> bool {
-        let mut all = self.all.buffers.lock();
-        let own = self.buffers.load(Relaxed);
-        let beside = own.saturating_mul(times);
-        if own > 0 && !may_have(bytes, beside, *all, self.all.pool_bytes) {
-            return false;
-        }
-        *all += bytes;
-        self.buffers.store(own + bytes, Relaxed);
-        true
-    }
-
-    fn give_back(&self, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        {
-            let mut all = self.all.buffers.lock();
-            *all -= bytes;
-            self.buffers.fetch_sub(bytes, Relaxed);
-        }
-        self.all.given_back.notify_waiters();
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Live {
     tenants: live::Live<Arc<Share>>,
     /// Whoever waits longer for a share has those hurried who have it.
     grace: Duration,
-    all: Arc<All>,
+    buffers: Arc<waiting::Shares>,
+    documents: Arc<AtomicUsize>,
 }
 
 impl Live {
@@ -87,12 +48,8 @@ impl Live {
         Live {
             tenants: live::Live::default(),
             grace,
-            all: Arc::new(All {
-                documents: AtomicUsize::new(0),
-                buffers: Mutex::default(),
-                pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
-                given_back: Notify::new(),
-            }),
+            buffers: waiting::Shares::new(usize::try_from(pool_bytes).unwrap_or(usize::MAX)),
+            documents: Arc::default(),
         }
     }
 
@@ -107,16 +64,16 @@ impl Live {
             Arc::new(Share {
                 placed: AtomicUsize::new(0),
                 documents: AtomicUsize::new(0),
-                buffers: AtomicUsize::new(0),
+                all_documents: self.documents.clone(),
+                buffers: self.buffers.of(tenant),
                 demand: Arc::new(Demand::new(self.grace)),
-                all: self.all.clone(),
             })
         });
         let before = request.more().placed.fetch_add(1, Relaxed);
         let served = Served {
             request,
             placed: true,
-            buffers: 0,
+            buffers: None,
             code: 0,
         };
         (served, before)
@@ -127,8 +84,8 @@ impl Live {
 pub(crate) struct Served {
     request: live::Served<Arc<Share>>,
     placed: bool,
-    /// Bytes of the buffers that are counted for its body.
-    buffers: usize,
+    /// What is counted for its body.
+    buffers: Option<waiting::Held>,
     /// The HTTP status of its response; 0 when there was none.
     pub(crate) code: u16,
 }
@@ -152,43 +109,36 @@ impl Served {
     }
 
     fn try_hold_beside(&mut self, bytes: usize, times: usize) -> bool {
-        let taken = bytes == 0 || self.request.more().take(bytes, times);
-        if taken {
-            self.buffers += bytes;
+        if bytes == 0 {
+            return true;
         }
-        taken
+        let Some(held) = self.request.more().buffers.try_take_beside(bytes, times) else {
+            return false;
+        };
+        self.buffers = Some(held);
+        true
     }
 
     /// Whether buffers of so many bytes are counted for it.
     pub(crate) fn holds(&self, bytes: usize) -> bool {
-        bytes <= self.buffers
+        bytes <= self.buffers.as_ref().map_or(0, waiting::Held::bytes)
     }
 
     /// Counts none for it any more.
     pub(crate) fn let_go(&mut self) {
-        let bytes = std::mem::take(&mut self.buffers);
-        self.request.more().give_back(bytes);
+        self.buffers = None;
     }
 
     /// Waits until there is.
     pub(crate) async fn hold(&mut self, bytes: usize) {
-        let share = self.request.more().clone();
-        let held = async {
-            loop {
-                let mut given_back = pin!(share.all.given_back.notified());
-                given_back.as_mut().enable();
-                if self.try_hold(bytes) {
-                    return;
-                }
-                given_back.await;
-            }
-        };
-        share.demand.wait(held).await;
+        let share = self.request.more();
+        let taken = share.demand.wait(share.buffers.wait_to_take(bytes));
+        self.buffers = Some(taken.await);
     }
 
     /// Who waits for what it and others of its sender's hold, if it holds any.
     pub(crate) fn demand(&self) -> Option<&Arc<Demand>> {
-        (self.buffers > 0).then(|| &self.request.more().demand)
+        self.buffers.as_ref().map(|_| &self.request.more().demand)
     }
 
     /// A document of the request, of which nothing is here yet.
@@ -211,7 +161,6 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.leave();
-        self.let_go();
         if (1..400).contains(&self.code) {
             self.request.went_well();
         }
@@ -228,7 +177,7 @@ impl Held {
     /// Counts more; false when there is no room for them.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let own = self.share.documents.fetch_add(bytes, Relaxed);
-        let all = self.share.all.documents.fetch_add(bytes, Relaxed);
+        let all = self.share.all_documents.fetch_add(bytes, Relaxed);
         self.bytes += bytes;
         may_have(bytes, own, all, DOCUMENTS_BYTES)
     }
@@ -237,7 +186,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.share.documents.fetch_sub(self.bytes, Relaxed);
-        self.share.all.documents.fetch_sub(self.bytes, Relaxed);
+        self.share.all_documents.fetch_sub(self.bytes, Relaxed);
     }
 }
 

@@ -34,6 +34,12 @@ pub fn may_have(more: usize, own: usize, all: usize, bound: usize) -> bool {
     own.saturating_add(more) <= bound.saturating_sub(all)
 }
 
+/// So many bytes, and no more than `most`, as a length in memory.
+#[must_use]
+pub fn at_most(bytes: u64, most: usize) -> usize {
+    usize::try_from(bytes).map_or(most, |bytes| bytes.min(most))
+}
+
 /// Refuses a key that is empty or too long for its space.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! What one tenant may keep from everybody else while its clients take their time.
 //!
-//! Bytes that a link carries wait in the store's buffers for a client that takes, or answers, as slowly as it likes; lines of a list, and
-//! values that ride in replies, wait for it on the heap. Each is counted before there is anything of it, by whichever door. Whoever may not
+//! Bytes that a link or a body carries wait in the store's buffers for a client that takes, or answers, as slowly as it likes; lines of a
+//! list, and values that ride in replies, wait for it on the heap. Each is counted before there is anything of it, by whichever door. Whoever may not
 //! have it yet waits, and holds nothing meanwhile, so that what is held is given back in the end.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
-use crate::limits::may_have;
+use crate::limits::{at_most, may_have};
 use crate::{ByteRange, Caps};
 
 /// The shares of all tenants.
@@ -28,7 +28,7 @@ pub struct Shares {
     tenants: Mutex<HashMap<Box<str>, Weak<Share>>>,
 }
 
-/// The share of one tenant, whichever of its links it is that wants some of it.
+/// The share of one tenant, whichever of its links or requests it is that wants some of it.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -78,9 +78,14 @@ impl Share {
     pub async fn take(self: &Arc<Share>, bytes: usize) -> Held {
         // Also when the task has done enough for now: who comes back after that does not come in its old order.
         let _turn = unconstrained(self.turn.lock()).await;
-        if let Some(held) = self.try_take(bytes) {
-            return held;
+        match self.try_take(bytes) {
+            Some(held) => held,
+            None => self.wait_to_take(bytes).await,
         }
+    }
+
+    /// The same where no order is kept.
+    pub async fn wait_to_take(self: &Arc<Share>, bytes: usize) -> Held {
         loop {
             let mut freed = pin!(self.shares.freed.notified());
             freed.as_mut().enable();
@@ -91,11 +96,17 @@ impl Share {
         }
     }
 
-    /// Whoever has nothing may have something, however little there is.
-    fn try_take(self: &Arc<Share>, bytes: usize) -> Option<Held> {
+    /// Counts so many bytes more, if the tenant may have them. Whoever has nothing may have something, however little there is.
+    pub fn try_take(self: &Arc<Share>, bytes: usize) -> Option<Held> {
+        self.try_take_beside(bytes, 1)
+    }
+
+    /// The same beside so many times what the tenant has.
+    pub fn try_take_beside(self: &Arc<Share>, bytes: usize, times: usize) -> Option<Held> {
         let mut all = self.shares.all.lock();
         let own = self.own.load(Relaxed);
-        if own > 0 && !may_have(bytes, own, *all, self.shares.bound) {
+        let beside = own.saturating_mul(times);
+        if own > 0 && !may_have(bytes, beside, *all, self.shares.bound) {
             return None;
         }
         *all += bytes;
@@ -108,6 +119,11 @@ impl Share {
 }
 
 impl Held {
+    /// How many these are.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// It turned out to be less.
     pub fn shrink(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
@@ -161,8 +177,4 @@ pub fn may_leave(caps: &Caps, range: ByteRange, room: u64, queued: usize) -> usi
 pub fn arriving(caps: &Caps, len: u64) -> usize {
     let most = (caps.write_behind + 2) * caps.chunk_bytes;
     at_most(caps.around(&(0..len), len), most)
-}
-
-fn at_most(bytes: u64, most: usize) -> usize {
-    usize::try_from(bytes).map_or(most, |bytes| bytes.min(most))
 }
