@@ -118,18 +118,18 @@ impl Producer {
     /// Puts a message of at most [`MESSAGE_BYTES_MAX`] into the ring, and tells the consumer of it.
     pub(super) fn push(&mut self, message: &[u8]) -> Result<Pushed, Violation> {
         match self.put(message)? {
-            true => Ok(Pushed::Done {
+            Pushed::Done { .. } => Ok(Pushed::Done {
                 wake: self.publish()?,
             }),
-            false => Ok(Pushed::Full),
+            Pushed::Full => Ok(Pushed::Full),
         }
     }
 
-    /// Puts a message into the ring that the consumer does not see before [`Producer::publish`]; false when there is no room.
-    pub(super) fn put(&mut self, message: &[u8]) -> Result<bool, Violation> {
+    /// Puts a message into the ring that the consumer, which may sleep on, does not see before [`Producer::publish`].
+    pub(super) fn put(&mut self, message: &[u8]) -> Result<Pushed, Violation> {
         let bytes = record_bytes(message.len());
         if !self.has_room(bytes)? {
-            return Ok(false);
+            return Ok(Pushed::Full);
         }
         let len = (message.len() as u64).to_le_bytes();
         let after = self.produced + WORD as u64;
@@ -142,7 +142,7 @@ impl Producer {
             let runs = self.shared.word(PRODUCER_RUNS)?;
             runs.store(here(), Relaxed);
         }
-        Ok(true)
+        Ok(Pushed::Done { wake: false })
     }
 
     /// Tells the consumer of all that was put into the ring; whether it sleeps and must be woken.
@@ -347,8 +347,7 @@ mod tests {
                         let sent = message(number, len);
                         let pushed = match publish {
                             true => producer.push(&sent).unwrap(),
-                            false if producer.put(&sent).unwrap() => Pushed::Done { wake: false },
-                            false => Pushed::Full,
+                            false => producer.put(&sent).unwrap(),
                         };
                         match pushed {
                             Pushed::Done { wake } => {

@@ -441,10 +441,7 @@ impl Shared {
         let later = untold < MESSAGES_AT_ONCE
             && (backlog > BUSY_BYTES || backlog > 0 && producer.seems_asleep());
         let pushed = match later {
-            true => producer.put(message).map(|is_in| match is_in {
-                true => Pushed::Done { wake: false },
-                false => Pushed::Full,
-            }),
+            true => producer.put(message),
             false => producer.push(message),
         };
         if let Ok(Pushed::Done { .. }) = pushed {
