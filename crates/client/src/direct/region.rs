@@ -227,10 +227,7 @@ impl Region {
                 tokio::time::timeout_at(until.into(), later).await.ok()?
             }
         };
-        Some(Loan {
-            region: self.clone(),
-            id,
-        })
+        Some(self.loan(id))
     }
 
     /// The same without waiting, and where the region lies for the server of a lane that knows it.
@@ -244,29 +241,25 @@ impl Region {
         let remote = state.exposed_to(lane)?;
         let id = state.loans.lend(range, what)?;
         drop(state);
-        let loan = Loan {
-            region: self.clone(),
-            id,
-        };
-        Some((remote, loan))
+        Some((remote, self.loan(id)))
     }
 
-    /// The same without an end to waiting.
-    pub(crate) async fn lend_patiently(&self, range: Range<usize>, what: Use) -> Loan {
-        let id = self.wait(|loans| loans.lend(range.clone(), what)).await;
+    fn loan(&self, id: LoanId) -> Loan {
         Loan {
             region: self.clone(),
             id,
         }
     }
 
+    /// The same without an end to waiting.
+    pub(crate) async fn lend_patiently(&self, range: Range<usize>, what: Use) -> Loan {
+        self.loan(self.wait(|loans| loans.lend(range.clone(), what)).await)
+    }
+
     /// The same without waiting.
     pub(crate) fn try_lend(&self, range: Range<usize>, what: Use) -> Option<Loan> {
         let id = self.shared.state.lock().loans.lend(range, what)?;
-        Some(Loan {
-            region: self.clone(),
-            id,
-        })
+        Some(self.loan(id))
     }
 
     /// Where it stands among regions, the same for everybody.
