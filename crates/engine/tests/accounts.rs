@@ -3,16 +3,13 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use forebay_engine::{Config, Engine, OpenError};
-use forebay_io::sim::{SimClock, SimDisk};
-use forebay_mem::Pool;
+use forebay_io::sim::SimDisk;
 use forebay_store::{
     Address, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Space, Store, Usage,
     Versioning,
 };
-use support::{bytes, check_space, config, content, get, put, tenant};
+use support::{bytes, check_space, config, content, get, put, tenant, try_open};
 
 const NAMES: [&str; 3] = ["amber", "birch", "cedar"];
 const QUOTA: Quota = Quota {
@@ -22,11 +19,6 @@ const QUOTA: Quota = Quota {
 /// Each namespace has so many more than the one before.
 const VALUES: u64 = 5;
 const VALUE_BYTES: usize = 5000;
-
-fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
-    let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
-}
 
 /// A small index is checked as a whole when it is opened, a large one row by row.
 fn checking(index_check_bytes: u64) -> [Config; 2] {
@@ -292,6 +284,16 @@ async fn crowded(disk: &SimDisk) -> Vec<Usage> {
     used
 }
 
+/// It opens: of the second namespace nearly all is counted, and the others use what they did `before`.
+fn assert_counted(disk: &SimDisk, before: &[Usage]) {
+    let [_, accepting] = checking(0);
+    let engine = try_open(disk, accepting).unwrap();
+    let counted = used(&engine, &NAMES);
+    assert_eq!((counted[0], counted[2]), (before[0], before[2]));
+    let objects = counted[1].objects;
+    assert!((CROWD - 50..CROWD).contains(&objects), "{objects}");
+}
+
 /// Entries of one namespace cannot be read: what others use is counted all the same, and so is what it has beside them.
 #[tokio::test]
 async fn what_is_used_is_counted_around_entries_that_cannot_be_read() {
@@ -304,12 +306,7 @@ async fn what_is_used_is_counted_around_entries_that_cannot_be_read() {
     for at in places(&disk, format!("{}/{:06}", NAMES[1], CROWD / 2).as_bytes()) {
         disk.spoil("index", at).unwrap();
     }
-    let [_, accepting] = checking(0);
-    let engine = try_open(&disk, accepting).unwrap();
-    let counted = used(&engine, &NAMES);
-    assert_eq!((counted[0], counted[2]), (before[0], before[2]));
-    let objects = counted[1].objects;
-    assert!((CROWD - 50..CROWD).contains(&objects), "{objects}");
+    assert_counted(&disk, &before);
 }
 
 /// They are where one namespace ends and the next begins.
@@ -321,12 +318,7 @@ async fn what_a_namespace_uses_is_counted_behind_first_entries_that_cannot_be_re
     for at in places(&disk, format!("{}/{:06}", NAMES[1], 0).as_bytes()) {
         disk.spoil("index", at).unwrap();
     }
-    let [_, accepting] = checking(0);
-    let engine = try_open(&disk, accepting).unwrap();
-    let counted = used(&engine, &NAMES);
-    assert_eq!((counted[0], counted[2]), (before[0], before[2]));
-    let objects = counted[1].objects;
-    assert!((CROWD - 50..CROWD).contains(&objects), "{objects}");
+    assert_counted(&disk, &before);
 }
 
 /// It may be before any of the rows that only the journal has.

@@ -17,7 +17,7 @@ use forebay_store::{
     Address, DeleteOptions, ErrorKind, ListOptions, NamespaceConfig, Result, Space, Store,
     Versioning,
 };
-use support::{bytes, config, content, get, put, spoil_in_index, tenant};
+use support::{bytes, config, content, get, put, spoil_in_index, tenant, try_open, uncached};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
@@ -27,20 +27,8 @@ const KEPT: u64 = 5;
 
 const SECTOR: usize = 512;
 
-/// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
-fn uncached() -> Config {
-    Config {
-        index_cache_bytes: 0,
-        index_check_bytes: 0,
-        recent_bytes: 0,
-        cache_bytes: 0,
-        ..config()
-    }
-}
-
 fn open_with(disk: &SimDisk, config: Config) -> Engine<SimDisk> {
-    let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config).unwrap()
+    try_open(disk, config).unwrap()
 }
 
 fn open(disk: &SimDisk) -> Engine<SimDisk> {

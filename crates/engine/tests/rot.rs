@@ -3,24 +3,17 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use forebay_engine::{Config, Engine, Finding, OpenError};
-use forebay_io::sim::{SimClock, SimDisk};
-use forebay_mem::{PAGE_BYTES, Pool, Region};
+use forebay_io::sim::SimDisk;
+use forebay_mem::{PAGE_BYTES, Region};
 use forebay_store::{
     Address, Attributes, ByteRange, ErrorKind, ListOptions, Seal, Space, Store, StoreOptions,
 };
-use support::{bytes, config, content, get, groups, put, put_with, rot_in_index, tenant};
+use support::{bytes, config, content, get, groups, put, put_with, rot_in_index, tenant, try_open};
 
 const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
 /// Where a group's payload begins.
 const GROUP_HEADER_BYTES: usize = 72;
-
-fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
-    let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
-}
 
 async fn empty(disk: &SimDisk) -> Engine<SimDisk> {
     let engine = try_open(disk, config()).unwrap();

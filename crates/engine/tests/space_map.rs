@@ -2,23 +2,15 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use forebay_engine::{Config, Engine, OpenError};
-use forebay_io::sim::{SimClock, SimDisk};
-use forebay_mem::Pool;
+use forebay_io::sim::SimDisk;
 use forebay_store::{Address, Attributes, DeleteOptions, ErrorKind, Seal, Store, StoreOptions};
 use support::{
-    bytes, check_space, config, get, places_of_map, put, put_with, rot_in_index, tenant,
+    bytes, check_space, config, get, places_of_map, put, put_with, rot_in_index, tenant, try_open,
 };
 
 const VALUES: u64 = 12;
 const VALUE_BYTES: usize = 600_000;
-
-fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
-    let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
-}
 
 fn accepting() -> Config {
     Config {

@@ -3,32 +3,17 @@
 mod support;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use forebay_engine::{Config, Engine, OpenError};
-use forebay_io::sim::{SimClock, SimDisk};
+use forebay_io::sim::SimDisk;
 use forebay_io::{Disk, File, OpenOptions};
-use forebay_mem::{PAGE_BYTES, Pool};
+use forebay_mem::PAGE_BYTES;
 use forebay_store::{Address, DeleteOptions, ErrorKind, Result, Store};
-use support::{bytes, config, content, get, put, rot_in_index, spoil_in_index, tenant};
+use support::{
+    bytes, config, content, get, put, rot_in_index, spoil_in_index, tenant, try_open, uncached,
+};
 
 const KEYS: u64 = 300;
-
-fn try_open(disk: &SimDisk, config: Config) -> std::result::Result<Engine<SimDisk>, OpenError> {
-    let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
-}
-
-/// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
-fn uncached() -> Config {
-    Config {
-        index_cache_bytes: 0,
-        index_check_bytes: 0,
-        recent_bytes: 0,
-        cache_bytes: 0,
-        ..config()
-    }
-}
 
 fn accepting() -> Config {
     Config {

@@ -2,14 +2,13 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use forebay_engine::{Config, Engine, OpenError};
-use forebay_io::sim::{Faults, SimClock, SimDisk};
-use forebay_mem::{PAGE_BYTES, Pool};
+use forebay_io::sim::{Faults, SimDisk};
+use forebay_mem::PAGE_BYTES;
 use forebay_store::{Address, ErrorKind, Result, Store};
 use support::{
     bytes, check_space, config, content, get, places_of_map, put, replace, spoil_in_index, tenant,
+    try_open,
 };
 
 const KEYS: u64 = 300;
@@ -17,11 +16,6 @@ const LARGE_BYTES: usize = 600_000;
 
 /// A small index is read as a whole when it is opened, of a large one what is needed.
 const CHECKED: [u64; 2] = [u64::MAX, 0];
-
-fn try_open(disk: &SimDisk, config: Config) -> std::result::Result<Engine<SimDisk>, OpenError> {
-    let clock = Arc::new(SimClock::new(1_700_000_000_000));
-    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
-}
 
 fn checking(index_check_bytes: u64) -> Config {
     Config {

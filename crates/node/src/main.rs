@@ -12,6 +12,8 @@
 
 mod cli;
 mod exit;
+#[cfg(test)]
+mod nobody;
 mod serve;
 
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use forebay_engine::{Config, Engine};
-use forebay_io::sim::SimDisk;
+use forebay_engine::{Config, Engine, OpenError};
+use forebay_io::sim::{SimClock, SimDisk};
 use forebay_io::{Clock, Disk, File, OpenOptions};
 use forebay_mem::{BufMut, PAGE_BYTES, Pool};
 use forebay_store::{
@@ -22,6 +22,22 @@ pub fn config() -> Config {
         index_cache_bytes: 1 << 20,
         ..Config::default()
     }
+}
+
+/// Nothing of the index is kept in memory, and it is not read as a whole when it is opened.
+pub fn uncached() -> Config {
+    Config {
+        index_cache_bytes: 0,
+        index_check_bytes: 0,
+        recent_bytes: 0,
+        cache_bytes: 0,
+        ..config()
+    }
+}
+
+pub fn try_open(disk: &SimDisk, config: Config) -> std::result::Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
 }
 
 pub fn open<D: Disk + Clone>(disk: &D, clock: Arc<dyn Clock>, config: Config) -> Engine<D> {

@@ -39,6 +39,16 @@ async fn put_over_and_remove(store: &RadosStore, look: impl AsyncFn()) {
     tokio::join!(changing, looking);
 }
 
+/// Of a namespace that keeps versions, all of which expire after a second.
+fn passing() -> NamespaceConfig {
+    NamespaceConfig {
+        tenant: "acme".to_owned(),
+        ttl_ms: Some(1000),
+        versioning: Versioning::Enabled,
+        ..NamespaceConfig::default()
+    }
+}
+
 #[test]
 fn a_version_is_listed_whatever_is_put_over_it() {
     let Some(cluster) = cluster() else {
@@ -285,13 +295,7 @@ fn more_versions_than_are_dropped_at_once_expire() {
     runtime().block_on(async {
         let clock = TestClock::default();
         let store = open(short_lived(&cluster), clock.clone());
-        let passing = NamespaceConfig {
-            tenant: "acme".to_owned(),
-            ttl_ms: Some(1000),
-            versioning: Versioning::Enabled,
-            ..NamespaceConfig::default()
-        };
-        store.create_namespace(NS, passing).await.unwrap();
+        store.create_namespace(NS, passing()).await.unwrap();
         put_many(&store, 600).await;
         clock.advance(500);
         let stays = put_many(&store, 3).await;
@@ -355,13 +359,7 @@ fn of_versions_that_expire_each_is_read_once() {
     runtime().block_on(async {
         let clock = TestClock::default();
         let store = open(config(&cluster), clock.clone());
-        let passing = NamespaceConfig {
-            tenant: "acme".to_owned(),
-            ttl_ms: Some(1000),
-            versioning: Versioning::Enabled,
-            ..NamespaceConfig::default()
-        };
-        store.create_namespace(NS, passing).await.unwrap();
+        store.create_namespace(NS, passing()).await.unwrap();
         put(&store, key(), b"v").await;
         store.settle().await.unwrap();
         keep_many(&store, COUNT).await;

@@ -133,9 +133,7 @@ async fn an_error_says_what_it_is_about_and_which_request_it_answers() {
 async fn refusals_say_what_else_there_is() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;
-    let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-    let put = Ask::new("PUT", "/bucket?versioning").body(versioning);
-    assert_eq!(server.ask(ALPHA, put).await.status, 200);
+    server.keep_versions("bucket").await;
     let put = Ask::new("PUT", "/bucket/key").body(b"abc");
     let put = put.header("expires", "Thu, 01 Jan 2032 00:00:00 GMT");
     let put = server

@@ -510,13 +510,7 @@ async fn parts_of_uploads_that_have_ended_are_removed() {
 async fn lifecycle_rules_thin_out_versions() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;
-    let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-    server
-        .ask(
-            ALPHA,
-            Ask::new("PUT", "/bucket?versioning").body(versioning),
-        )
-        .await;
+    server.keep_versions("bucket").await;
     let rules = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter><Prefix></Prefix></Filter>\
         <Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>\
         <NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays><NewerNoncurrentVersions>1</NewerNoncurrentVersions>\

@@ -216,9 +216,7 @@ async fn conditions_on_tags_hold_however_the_json_is_written() {
 #[tokio::test]
 async fn policies_may_ask_for_the_version_that_is_meant() {
     let server = start().await;
-    let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-    let enable = Ask::new("PUT", "/bucket?versioning").body(versioning);
-    assert_eq!(server.ask(ALPHA, enable).await.status, 200);
+    server.keep_versions("bucket").await;
     let mut versions = Vec::new();
     for _ in 0..2 {
         let put = server.put("/bucket/key", b"x").await;

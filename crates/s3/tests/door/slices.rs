@@ -60,9 +60,7 @@ async fn an_object_that_is_replaced_before_it_is_sent_is_found_again() {
 #[tokio::test]
 async fn a_version_that_is_removed_before_it_is_sent_leaves_the_one_before_it() {
     let (server, gate) = gated().await;
-    let body = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-    let ask = Ask::new("PUT", "/bucket?versioning").body(body);
-    assert_eq!(server.ask(ALPHA, ask).await.status, 200);
+    server.keep_versions("bucket").await;
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
     let readers = readers(&server, AHEAD).await;
@@ -177,9 +175,7 @@ async fn a_short_object_beside_many_of_its_tenant_is_asked_for_once() {
 #[tokio::test]
 async fn slices_go_on_with_an_object_that_is_an_older_version_now() {
     let (server, gate) = gated().await;
-    let body = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-    let ask = Ask::new("PUT", "/bucket?versioning").body(body);
-    assert_eq!(server.ask(ALPHA, ask).await.status, 200);
+    server.keep_versions("bucket").await;
     let object = bytes(3 << 20);
     server.put("/bucket/key", &object).await;
     let readers = readers(&server, AHEAD).await;

@@ -249,6 +249,13 @@ impl<S: Store<Body: Unpin>> Server<S> {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
+    /// A bucket keeps versions from here on.
+    pub async fn keep_versions(&self, bucket: &str) {
+        let versioning =
+            b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+        self.put(&format!("/{bucket}?versioning"), versioning).await;
+    }
+
     pub async fn put(&self, target: &str, body: &[u8]) -> Answer {
         let answer = self.ask(ALPHA, Ask::new("PUT", target).body(body)).await;
         assert_eq!(answer.status, 200, "{target}: {}", answer.text());

@@ -11,6 +11,20 @@ use crate::support::{HOME, World, config, content, drain, object};
 
 const DAY: u64 = 24 * 3600 * 1000;
 
+/// Twelve values, and the policy: each goes when nobody has read it for a day.
+async fn fill(world: &World) -> Policy {
+    let policy = Policy {
+        not_read_for_ms: Some(DAY),
+        larger_than: 0,
+        ..Policy::default()
+    };
+    world.policy(&policy).await;
+    for key in 0..12 {
+        world.put(&format!("{key:02}"), b"value").await;
+    }
+    policy
+}
+
 #[tokio::test]
 async fn by_age_size_and_prefix() {
     let world = World::new(Versioning::Off).await;
@@ -84,15 +98,7 @@ async fn by_the_last_read() {
 #[tokio::test(start_paused = true)]
 async fn what_is_read_while_a_pass_takes_long_is_known_after_a_crash() {
     let world = World::new(Versioning::Off).await;
-    let policy = Policy {
-        not_read_for_ms: Some(DAY),
-        larger_than: 0,
-        ..Policy::default()
-    };
-    world.policy(&policy).await;
-    for key in 0..12 {
-        world.put(&format!("{key:02}"), b"value").await;
-    }
+    fill(&world).await;
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("reads");
     let process = || {
@@ -132,15 +138,7 @@ async fn what_is_read_while_a_pass_takes_long_is_known_after_a_crash() {
 async fn what_is_read_or_ruled_out_while_others_go_stays() {
     for ruled_out in [false, true] {
         let world = Arc::new(World::new(Versioning::Off).await);
-        let policy = Policy {
-            not_read_for_ms: Some(DAY),
-            larger_than: 0,
-            ..Policy::default()
-        };
-        world.policy(&policy).await;
-        for key in 0..12 {
-            world.put(&format!("{key:02}"), b"value").await;
-        }
+        let policy = fill(&world).await;
         world.mover().run("ns").await.expect("run");
         world.clock.advance(2 * DAY);
         world.far.knobs.slow.store(true, SeqCst);

@@ -1,14 +1,13 @@
 //! What is refused ends a command alike, whichever way it was asked for.
 
-use std::future::{self, Future};
+use std::future;
 use std::iter;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use forebay_client::direct::Options;
 use forebay_client::{Credentials, Endpoint};
 use forebay_control::rpc::{Config, Service, serve};
-use forebay_control::{Identities, Node, ROOT_TENANT};
+use forebay_control::{Identities, ROOT_TENANT};
 use forebay_fabric::Sessions;
 use forebay_fabric::sessions::Limits;
 use forebay_io::{Clock, SystemClock};
@@ -19,6 +18,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::nobody::Nobody;
 
 /// A store that refuses to bound tenants.
 struct Refusing {
@@ -39,31 +39,6 @@ impl Store for Refusing {
         store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, delete, away, let_go, take_back, forgotten,
         settle, execute, list, list_versions, create_namespace, delete_namespace, update_namespace, namespace, namespaces,
         usage, tenant_quota, changes
-    }
-}
-
-/// What administration never asks of the process here.
-struct Nobody;
-
-impl Node for Nobody {
-    fn server(&self) -> Server {
-        unreachable!()
-    }
-
-    fn scrub(
-        &self,
-    ) -> Pin<Box<dyn Future<Output = forebay_control::Result<ScrubReport>> + Send + '_>> {
-        unreachable!()
-    }
-
-    fn lifecycle_run(
-        &self,
-    ) -> Pin<Box<dyn Future<Output = forebay_control::Result<LifecycleReport>> + Send + '_>> {
-        unreachable!()
-    }
-
-    fn check_module(&self, _: &[u8]) -> Result<(), String> {
-        unreachable!()
     }
 }
 

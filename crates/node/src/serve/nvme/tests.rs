@@ -5,8 +5,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use clap::{Args, FromArgMatches};
-use forebay_control::Node;
-use forebay_control::api::{LifecycleReport, ScrubReport, Server};
 use forebay_fabric::Sessions;
 use forebay_fabric::sessions::Limits;
 use forebay_nvme::target::Viewer;
@@ -15,6 +13,7 @@ use forebay_store::{
 };
 
 use super::*;
+use crate::nobody::Nobody;
 
 /// A store that others have, too, and that fails to delete so many times.
 #[derive(Clone)]
@@ -52,31 +51,6 @@ impl Store for Shared {
         store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, away, let_go, take_back, forgotten, settle,
         execute, list, list_versions, create_namespace, delete_namespace, update_namespace, namespace, namespaces, usage,
         set_tenant_quota, tenant_quota
-    }
-}
-
-/// What administration never asks of the process here.
-struct Nobody;
-
-impl Node for Nobody {
-    fn server(&self) -> Server {
-        unreachable!()
-    }
-
-    fn scrub(
-        &self,
-    ) -> Pin<Box<dyn Future<Output = forebay_control::Result<ScrubReport>> + Send + '_>> {
-        unreachable!()
-    }
-
-    fn lifecycle_run(
-        &self,
-    ) -> Pin<Box<dyn Future<Output = forebay_control::Result<LifecycleReport>> + Send + '_>> {
-        unreachable!()
-    }
-
-    fn check_module(&self, _: &[u8]) -> std::result::Result<(), String> {
-        unreachable!()
     }
 }
 
