@@ -11,6 +11,7 @@ mod chart;
 mod direct;
 mod exec;
 mod figures;
+mod hits;
 mod idle;
 mod machine;
 mod measure;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::bench::figures::{Check, Figure, Results};
+use crate::bench::hits::Hits;
 use crate::bench::idle::Idle;
 use crate::bench::measure::Bench;
 use crate::dist;
@@ -50,6 +52,9 @@ pub struct Args {
     /// Only figures whose name contains this, in whatever case; the document is then not rewritten.
     #[arg(long)]
     only: Option<String>,
+    /// A trace for `forebay bench cache`, with the requests that Mooncake publishes for example [default: a made-up one].
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// Objects in the longer list.
     #[arg(long, default_value_t = 1_000_000)]
     listed: u64,
@@ -105,7 +110,14 @@ pub fn run(args: &Args) -> Result<bool> {
         listed: args.listed,
         ..Bench::of(&binary, args.dir.as_deref())?
     };
-    let measured = figures::run(&bench, args.rounds.max(1), args.only.as_deref());
+    let measured =
+        figures::run(&bench, args.rounds.max(1), args.only.as_deref()).and_then(|results| {
+            let hits = match args.only {
+                None => bench.hits(args.trace.as_deref())?,
+                Some(_) => Vec::new(),
+            };
+            Ok(Results { hits, ..results })
+        });
     let told = measured.and_then(|results| tell(args, &results));
     let removed = bench.remove();
     let passed = told?;
@@ -125,10 +137,11 @@ fn tell(args: &Args, results: &Results) -> Result<bool> {
         std::fs::write(pictures.join("cpu.svg"), chart::cpu(&results.figures))?;
         std::fs::write(
             root().join("docs/performance.md"),
-            report::document(results, args.rounds, args.seconds),
+            report::document(results, args.rounds, args.seconds, args.trace.as_deref()),
         )?;
     }
     let mut checks: Vec<Check> = results.figures.iter().flat_map(Figure::checks).collect();
     checks.extend(results.idle.as_ref().map(Idle::check));
+    checks.extend(results.hits.iter().flat_map(Hits::checks));
     Ok(checks.iter().all(|check| check.met))
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::bench::hits::Hits;
 use crate::bench::idle::{self, Idle};
 use crate::bench::machine;
 use crate::bench::measure::Bench;
@@ -78,6 +79,8 @@ pub struct Results {
     pub idle: Option<Idle>,
     /// The same server after the load.
     pub idle_after: Option<Idle>,
+    /// The cache on a trace, a size each.
+    pub hits: Vec<Hits>,
 }
 
 /// Our server with its defaults.
@@ -336,6 +339,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
         figures,
         idle,
         idle_after: everything.then(|| idle::watch(pid)).transpose()?,
+        hits: Vec::new(),
     })
 }
 

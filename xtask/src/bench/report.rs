@@ -1,8 +1,10 @@
 //! `docs/performance.md`, written from what was measured.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::bench::figures::{Contender, Figure, Results};
+use crate::bench::hits;
 use crate::bench::idle::{Idle, WATCHED};
 use crate::bench::sample::Sample;
 
@@ -55,7 +57,7 @@ loads.
 ";
 
 /// The whole document.
-pub fn document(results: &Results, rounds: usize, seconds: f64) -> String {
+pub fn document(results: &Results, rounds: usize, seconds: f64, trace: Option<&Path>) -> String {
     let mut text = INTRODUCTION.to_owned();
     let mut line = |words: &str| {
         text.push_str(words);
@@ -83,6 +85,7 @@ pub fn document(results: &Results, rounds: usize, seconds: f64) -> String {
     line("\n![Throughput beside the peers](performance/throughput.svg)\n");
     line("![CPU beside the peers](performance/cpu.svg)");
     text.push_str(&tables(&results.figures));
+    text.push_str(&cache(results, trace));
     text.push_str(&idle(results));
     text
 }
@@ -137,6 +140,38 @@ fn row(contender: &Contender) -> String {
         number(|sample| sample.server_cpu_s_per_gb, 3),
         number(Sample::server_cpu_us_per_op, 1),
     )
+}
+
+fn cache(results: &Results, trace: Option<&Path>) -> String {
+    let mut text = String::from(
+        "\n## Cache: hits on a trace\n\nOf all blocks asked for, in percent; ours pays its own overhead from the same memory, the others \
+         are simulated. Replayed once: nothing here is a matter of time.\n\n\
+         | blocks that fit | this cache | S3-FIFO as published | W-TinyLFU | LRU | optimum | all that could be |\n\
+         |---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for hits in &results.hits {
+        let of = [
+            hits.tier,
+            hits.s3_fifo,
+            hits.w_tinylfu,
+            hits.lru,
+            hits.optimum,
+            hits.ceiling,
+        ];
+        let of = of.map(|ratio| format!("{:.1}", ratio * 100.0)).join(" | ");
+        let _ = writeln!(text, "| {} | {of} |", hits.blocks());
+    }
+    text.push('\n');
+    for check in results.hits.iter().flat_map(hits::Hits::checks) {
+        let _ = writeln!(text, "- {}", check.text);
+    }
+    let trace = trace.and_then(Path::file_name).map(Path::new);
+    let _ = writeln!(
+        text,
+        "\n`forebay bench {}`",
+        hits::arguments(trace).join(" ")
+    );
+    text
 }
 
 fn idle(results: &Results) -> String {
