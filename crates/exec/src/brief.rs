@@ -3,11 +3,12 @@
 //! Nobody can tell how long a function will run. One that was short lately, and whose inputs are at hand, is tried in the task; when it
 //! needs more than that gives, it starts again on a thread, and nobody sees that it had begun: it sees nothing but what the call
 //! gave it, and nothing that it wrote has left. A task is held for two ticks of a millisecond at most, or for one long instruction
-//! more, and seldom: each try that took too long doubles how often a module has to be short before the next.
+//! more, and seldom: a try that took too long takes away the credit of hundreds of short calls. A call that only ends late takes away
+//! that of twenty: a machine that gives its time to somebody else now and then makes nothing long that is short.
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicI32, AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
 use std::time::Duration;
@@ -19,18 +20,23 @@ use crate::exchange::Exchange;
 use crate::host::{Done, Host};
 use crate::runtime::Program;
 
-/// How often in a row a module has to be short before it is tried again, at most.
-const WANTED_MAX: u32 = 1024;
+/// What a short call gives a module, which is tried in tasks while it has any.
+const SHORT: i32 = 1;
+/// What one takes that ends late: where more than one call in twenty does, there are no tries.
+const LATE: i32 = -20;
+/// What a try takes that has to start again.
+const TOO_LONG: i32 = -256;
+/// The most and the least credit: enough for a few late calls one after the other, and little enough to be regained.
+const CREDIT_MAX: i32 = 64;
+const CREDIT_MIN: i32 = -1024;
 
 /// A module that is ready to run, and what is known of its calls.
 pub(crate) struct Prepared {
     program: Arc<dyn Program>,
     /// What takes longer is not short.
     limit: Duration,
-    /// Short calls in a row.
-    short: AtomicU32,
-    /// How many there have to be.
-    wanted: AtomicU32,
+    /// What its calls so far speak for.
+    credit: AtomicI32,
 }
 
 impl Prepared {
@@ -39,14 +45,23 @@ impl Prepared {
         Prepared {
             program,
             limit,
-            short: AtomicU32::new(0),
-            wanted: AtomicU32::new(1),
+            credit: AtomicI32::new(0),
         }
     }
 
     /// Whether a call is worth a try in the task.
     pub fn is_short(&self) -> bool {
-        self.short.load(Relaxed) >= self.wanted.load(Relaxed)
+        self.credit.load(Relaxed) > 0
+    }
+
+    /// Learns from a call.
+    fn learn(&self, call: i32) {
+        let sum = |credit: i32| {
+            let sum = (credit + call).clamp(CREDIT_MIN, CREDIT_MAX);
+            (sum != credit).then_some(sum)
+        };
+        // Nothing is written while nothing changes: all shards look at it.
+        let _ = self.credit.fetch_update(Relaxed, Relaxed, sum);
     }
 
     /// Runs a function on this thread, and learns from it.
@@ -58,21 +73,11 @@ impl Prepared {
             Err(ending) => (host, Err(ending)),
         };
         let took = clock.monotonic().saturating_sub(begun);
-        let too_long = here && matches!(ending, Err(Ending::TooLong));
-        if here && (too_long || took >= self.limit) {
-            let wanted = self.wanted.load(Relaxed);
-            self.wanted
-                .store(wanted.saturating_mul(2).min(WANTED_MAX), Relaxed);
-        }
-        if too_long {
-            self.short.store(0, Relaxed);
+        if here && matches!(ending, Err(Ending::TooLong)) {
+            self.learn(TOO_LONG);
             return Ran::Not(host);
         }
-        match took < self.limit {
-            true if self.is_short() => {}
-            true => drop(self.short.fetch_add(1, Relaxed)),
-            false => self.short.store(0, Relaxed),
-        }
+        self.learn(if took < self.limit { SHORT } else { LATE });
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let (exchange, done) = host.end(ending, nanos);
         Ran::Done(exchange, done)
