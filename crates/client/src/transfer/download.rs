@@ -13,6 +13,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use super::target::{Place, Target};
 use super::upload::joined;
 use super::{Moved, Moving, Options, Staging};
+use crate::checksum::Running;
 use crate::client::pause;
 use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Result};
@@ -41,7 +42,8 @@ pub async fn download_file(
     value.get_file(path, size).await
 }
 
-/// Feeds bytes `range` of a value (all of it without one), in order, to `sink`; by the direct path if `options` has one.
+/// Feeds bytes `range` of a value (all of it without one), in order, to `sink`; by the direct path if `options` has one. Where a connection
+/// is lost, what is still to come is asked for by another one, while it is the same value.
 ///
 /// # Errors
 /// As every call, and those of `sink`.
@@ -236,6 +238,56 @@ impl Moving<'_> {
         self.get_stream(None, sink).await
     }
 
+    /// Feeds `sink` by a body, and where that breaks off by others from there on: what has been fed cannot be taken back.
+    async fn get_bodies(
+        self,
+        range: Option<Range<u64>>,
+        mut sink: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Moved> {
+        let (client, namespace, key) = (self.client, self.namespace, self.key);
+        let mut sink = |bytes: &[u8]| -> Result<()> {
+            sink(bytes)?;
+            (self.options.progress)(bytes.len() as u64);
+            Ok(())
+        };
+        let download = client.get(namespace, key, range, None).await?;
+        let (range, etag) = (download.range(), download.info().etag.clone());
+        let stated = download.stated();
+        let mut crc = Running::new();
+        // Its connection is given back before another one is asked for.
+        let came = async {
+            let mut download = download.unsummed();
+            while let Some(bytes) = download.next().await? {
+                sink(&bytes)?;
+                crc.update(&bytes);
+            }
+            Ok::<(), Error>(())
+        };
+        let came = came.await;
+        let mut crc = crc.crc();
+        match came {
+            Err(error) if error.is_transient() && client.attempts() > 1 => {
+                pause(1).await;
+                let rest = range.start + crc.len()..range.end;
+                let fetched = client.fetch(namespace, key, &etag, rest, |_, bytes| sink(bytes));
+                crc = crc.then(fetched.await?);
+            }
+            came => came?,
+        }
+        if let Some(stated) = stated
+            && stated != crc.value()
+        {
+            let about = format!("{namespace}/{key}");
+            return Err(Error::of_download(&about, Way::Http, crc.value(), stated));
+        }
+        Ok(Moved {
+            bytes: range.end - range.start,
+            resumed: 0,
+            verified: stated.is_some(),
+            path: Some(Way::Http),
+        })
+    }
+
     async fn get_stream(
         self,
         range: Option<Range<u64>>,
@@ -247,18 +299,7 @@ impl Moving<'_> {
             None => None,
         };
         let Some((stat, Some(staging))) = direct else {
-            let mut download = self.client.get(namespace, key, range, None).await?;
-            while let Some(bytes) = download.next().await? {
-                sink(&bytes)?;
-                progress(bytes.len() as u64);
-            }
-            let range = download.range();
-            return Ok(Moved {
-                bytes: range.end - range.start,
-                resumed: 0,
-                verified: download.stated().is_some(),
-                path: Some(Way::Http),
-            });
+            return self.get_bodies(range, sink).await;
         };
         if let Some(range) = range.as_ref().filter(|range| range.start >= stat.size) {
             // Whoever knows the words for that is the server.

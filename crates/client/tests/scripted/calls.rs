@@ -1,14 +1,10 @@
 //! Refusals, lost connections, wrong bytes.
 
-use std::io::Write;
-use std::net::TcpListener;
-use std::thread;
-
 use bytes::Bytes;
 use forebay_client::direct::Condition;
 use forebay_client::{Attributes, Client, Config, Crc64, Error, Kind, PutOptions};
 
-use crate::script::{Act, answer, credentials, read_request, refusal, script};
+use crate::script::{Act, answer, credentials, refusal, script};
 
 #[tokio::test]
 async fn what_passes_is_tried_again() {
@@ -150,44 +146,6 @@ async fn wrong_bytes_are_an_error() {
             false => assert!(matches!(end, Err(Error::Corrupt(_))), "{end:?}"),
         }
     }
-}
-
-#[tokio::test]
-async fn a_body_that_breaks_off_is_asked_for_again_from_there() {
-    let part = |range: &str, len: usize, body: &[u8]| {
-        let head = format!(
-            "HTTP/1.1 206 Partial Content\r\ncontent-length: {len}\r\ncontent-range: bytes {range}/10\r\netag: \"e\"\r\n\r\n"
-        );
-        Act::Say([head.as_bytes(), body].concat())
-    };
-    // The second request finds a connection closed in the middle of the first body.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let serving = thread::spawn(move || {
-        let mut heads = Vec::new();
-        for act in [part("0-9", 10, b"0123"), part("4-9", 6, b"456789")] {
-            let (mut stream, _) = listener.accept().unwrap();
-            heads.push(read_request(&mut stream).unwrap());
-            if let Act::Say(bytes) = act {
-                stream.write_all(&bytes).unwrap();
-            }
-        }
-        heads
-    });
-    let client = Client::new(Config::new(endpoint.parse().unwrap(), credentials())).unwrap();
-    let mut got = vec![0; 10];
-    let crc = client
-        .fetch("ns", "key", "e", 0..10, |offset, bytes| {
-            got[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        })
-        .await
-        .unwrap();
-    assert_eq!(got, b"0123456789");
-    assert_eq!(crc, Crc64::of(b"0123456789"));
-    let heads = serving.join().unwrap();
-    assert!(heads[0].contains("range: bytes=0-9\r\n") && heads[1].contains("range: bytes=4-9\r\n"));
-    assert!(heads[1].contains("if-match: \"e\"\r\n"));
 }
 
 #[tokio::test]

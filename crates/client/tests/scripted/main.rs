@@ -2,6 +2,7 @@
 
 mod calls;
 mod copies;
+mod downloads;
 mod hostile;
 mod script;
 mod uploads;
