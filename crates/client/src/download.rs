@@ -95,6 +95,8 @@ impl Client {
         range: Range<u64>,
         mut sink: impl FnMut(u64, &Bytes) -> Result<()>,
     ) -> Result<Crc64> {
+        // What is asked for again is counted here.
+        let once = self.trying_once();
         let mut crc = Running::new();
         let mut attempt = 1;
         loop {
@@ -103,7 +105,7 @@ impl Client {
                 return Ok(crc.crc());
             }
             let step = async {
-                let mut download = self
+                let mut download = once
                     .get(namespace, key, Some(at..range.end), Some(etag))
                     .await?;
                 if download.info().etag != etag {

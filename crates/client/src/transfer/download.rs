@@ -187,8 +187,8 @@ impl Moving<'_> {
     }
 
     async fn get_whole(self, path: &Path) -> Result<Moved> {
-        let get = self.client.get(self.namespace, self.key, None, None);
-        let mut download = get.await?;
+        let once = self.client.trying_once();
+        let mut download = once.get(self.namespace, self.key, None, None).await?;
         let target = Target::fresh(path)?;
         let mut size = 0;
         while let Some(bytes) = download.next().await? {

@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
-use forebay_client::transfer::{Options, download_stream};
-use forebay_client::{Client, Config, Crc64, Error};
+use forebay_client::transfer::{Options, download_file, download_stream};
+use forebay_client::{Client, Config, Crc64, Error, Kind};
 
-use crate::script::{credentials, read_request};
+use crate::script::{credentials, read_request, refusal, serve};
 
 const VALUE: &[u8] = b"0123456789";
 
@@ -91,4 +93,22 @@ async fn a_stream_goes_on_where_a_body_broke_off() {
         assert!(heads[1].contains("range: bytes=4-9\r\n"), "{}", heads[1]);
         assert!(heads[2].contains("if-match: \"e\"\r\n"), "{}", heads[2]);
     }
+}
+
+#[tokio::test]
+async fn a_busy_server_is_asked_as_often_as_was_said() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = asked.clone();
+    let client = serve(move |_| {
+        counted.fetch_add(1, Relaxed);
+        refusal("503 Slow Down", "SlowDown")
+    });
+    let fetched = client.fetch("ns", "key", "e", 0..10, |_, _| Ok(())).await;
+    assert_eq!(fetched.unwrap_err().kind(), Kind::Limit);
+    assert_eq!(asked.swap(0, Relaxed), 3);
+    let path = std::env::temp_dir().join(format!("forebay-busy-{}", std::process::id()));
+    let options = Options::default();
+    let moved = download_file(&client, "ns", "key", &path, Some(10), &options).await;
+    assert_eq!(moved.unwrap_err().kind(), Kind::Limit);
+    assert_eq!(asked.load(Relaxed), 3);
 }
