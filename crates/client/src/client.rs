@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// The same over the same connections, for callers that make calls again themselves.
-    pub(crate) fn trying_once(&self) -> Client {
+    pub fn trying_once(&self) -> Client {
         Client {
             attempts: 1,
             ..self.clone()

@@ -12,7 +12,8 @@ use std::process::Command;
 use forebay_client::Credentials;
 use forebay_io::Disk;
 use forebay_io::files::Directory;
-use harness::{Place, Ran, Server, bytes, s3};
+use harness::{Place, Ran, Server, bytes, s3, tree};
+use serde_json::Value;
 
 /// A start that was refused in one line, which says so.
 #[track_caller]
@@ -326,6 +327,19 @@ fn a_flipped_bit_is_found_and_never_served() {
         ran.err
     );
     server.run(&["cat", "fb://rot/sound"]).expect(0);
+    let out = place.path("out");
+    server.ok(&["admin", "namespace", "create", "copies"]);
+    for target in [out.to_str().unwrap(), "fb://copies/"] {
+        let copy = ["cp", "--json", "--path", "http", "--parallel", "1"];
+        let ran = server.run(&[&copy[..], &["fb://rot/", target]].concat());
+        let told: Value = serde_json::from_str(&ran.expect(1).out).unwrap();
+        assert_eq!((&told["copies"], &told["failed"]), (&1.into(), &1.into()));
+        assert_eq!(told["not_tried"], 0, "{told}");
+    }
+    let sound = bytes(78, 300_000);
+    assert!(tree(&out) == BTreeMap::from([("sound".into(), sound.clone())]));
+    let copied = server.run(&["cat", "fb://copies/sound"]).expect(0);
+    assert!(copied.bytes == sound);
     let scrub = server.run(&["admin", "scrub"]).expect(1);
     assert!(
         scrub.out.contains("fb://rot/\\u{1b}damaged: block "),

@@ -98,6 +98,15 @@ fn is_of_one(refusal: &Refusal) -> bool {
     }
 }
 
+/// Whether a failure may be of one object though it does not say so: a body that a server finds damaged it breaks off, or has none of.
+pub fn may_be_alone(error: &Error) -> bool {
+    match error {
+        Error::Transport { .. } => true,
+        Error::Refused(refusal) => refusal.status == 500,
+        Error::Local { .. } | Error::Corrupt(_) | Error::TimedOut(_) | Error::Protocol(_) => false,
+    }
+}
+
 impl Tally {
     /// Whether there is something, or nothing to be, of which all bytes were compared.
     pub fn is_verified(&self) -> bool {

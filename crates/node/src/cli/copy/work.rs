@@ -13,7 +13,7 @@ use super::super::door::{Door, Listed};
 use super::super::{glob, show, versions};
 use super::files::{self, broken, checksum};
 use super::plan::{self, Upload, folder, local_path};
-use super::tally::{Broken, Done, Tally};
+use super::tally::{self, Broken, Done, Tally};
 use super::{Context, usage};
 use crate::exit::{Failure, Outcome};
 
@@ -433,7 +433,8 @@ impl Context {
         broken
     }
 
-    /// What came of an object that was there. A HEAD does not say whether it has gone, or its namespace has: that is asked for.
+    /// What came of an object that was there. A HEAD does not say whether it has gone, or its namespace has: that is asked for. So is,
+    /// where a failure does not say whether the others will fail so too, whether the server still knows this one.
     async fn found<T>(
         &self,
         found: Result<T, Error>,
@@ -450,7 +451,11 @@ impl Context {
         {
             return Err(missing.into());
         }
-        Err(error.into())
+        let may_be_alone = tally::may_be_alone(&error);
+        let mut broken = Broken::from(error);
+        let once = self.client.trying_once();
+        broken.alone |= may_be_alone && once.head(namespace, key).await.is_ok();
+        Err(broken)
     }
 
     /// With many files in flight each gets few parts in flight.
