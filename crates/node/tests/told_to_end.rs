@@ -7,11 +7,15 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use forebay_io::Disk;
 use forebay_io::files::Directory;
 use harness::{Place, Ran};
 use rustix::process::{Pid, Signal, kill_process};
+
+/// Long for anything here.
+const LONG: Duration = Duration::from_secs(30);
 
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -141,7 +145,11 @@ fn a_copy_that_would_not_go_on_leaves_nothing() {
             parts.is_ok_and(|parts| !parts.is_empty())
         })
     };
-    for path in ["auto", "http"] {
+    for (path, told) in [
+        ("auto", Signal::INT),
+        ("http", Signal::INT),
+        ("http", Signal::TERM),
+    ] {
         let mut command = harness::forebay();
         command.args([
             "cp",
@@ -157,9 +165,36 @@ fn a_copy_that_would_not_go_on_leaves_nothing() {
         let mut stdin = copy.stdin.take().unwrap();
         stdin.write_all(&harness::bytes(2, 12 << 20)).unwrap();
         while !has_parts() && copy.try_wait().unwrap().is_none() {}
-        signal(&copy, Signal::INT);
+        signal(&copy, told);
         let ran = Ran::new(copy.wait_with_output().unwrap()).expect(1);
         assert_eq!(ran.err, "forebay: interrupted\n");
         assert_eq!(uploads(), []);
     }
+}
+
+/// What it writes waits for somebody who reads, and it for that.
+#[test]
+fn a_command_that_does_not_notice_ends_when_it_is_told_again() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let large = harness::bytes(3, 8 << 20);
+    let stored = server.run_on(&["cp", "-", "fb://data/large"], &large);
+    stored.expect(0);
+    let mut command = harness::forebay();
+    command.args(["cat", "fb://data/large", "--dir"]);
+    command.arg(place.data()).stdout(Stdio::piped());
+    let mut cat = command.spawn().unwrap();
+    let mut output = cat.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    let begun = Instant::now();
+    let ended = loop {
+        match cat.try_wait().unwrap() {
+            Some(ended) => break ended,
+            None if begun.elapsed() > LONG => cat.kill().unwrap(),
+            None => signal(&cat, Signal::INT),
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(ended.code(), Some(1));
 }

@@ -1,30 +1,16 @@
 //! `forebay bench`: results are printed as they are made, and nothing is left of a measurement that is cut short.
 
 use forebay_bench::{Args, Results};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{show, wait};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Measures, and fails when in some measurement no operation ended well.
 pub fn run(args: Args) -> Outcome {
-    let outcome = wait(until_told(args));
+    let outcome = wait(measure(args));
     // Nothing, when it came to its end.
     forebay_bench::abandon();
     outcome
-}
-
-/// Killed by a signal it could not end what it has started.
-async fn until_told(args: Args) -> Outcome {
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(Failure::io("cannot watch for signals"))?;
-    let mut hang_up =
-        signal(SignalKind::hangup()).map_err(Failure::io("cannot watch for signals"))?;
-    tokio::select! {
-        outcome = measure(args) => outcome,
-        _ = terminate.recv() => Err(Failure::new(Exit::Failed, "terminated")),
-        _ = hang_up.recv() => Err(Failure::new(Exit::Failed, "the terminal is gone")),
-    }
 }
 
 async fn measure(args: Args) -> Outcome {
