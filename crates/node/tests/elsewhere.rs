@@ -78,6 +78,29 @@ fn what_a_policy_grants_is_reached_where_links_do_not() {
 }
 
 #[test]
+fn who_may_only_store_sends_what_goes_in_parts() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let red = red(&server);
+    server.ok(&["admin", "namespace", "create", "shared"]);
+    let policy =
+        br#"{"Statement":{"Effect":"Allow","Principal":{"AWS":"red"},"Action":"s3:PutObject",
+        "Resource":"arn:aws:s3:::shared/*"}}"#;
+    let root = server.credentials();
+    let put = s3::ask(&server, &root, "PUT", "/shared?policy", policy);
+    assert_eq!(put.status, 204, "{}", put.text());
+    let (file, body) = (place.path("file"), bytes(20, 20_000_000));
+    fs::write(&file, &body).unwrap();
+    for endpoint in [server.rpc(), server.s3()] {
+        let sent = ["cp", file.to_str().unwrap(), "fb://shared/reds"];
+        run(&red, &endpoint, &sent).expect(0);
+        let stored = server.run(&["cat", "fb://shared/reds"]).expect(0);
+        assert!(stored.bytes == body);
+        server.ok(&["rm", "fb://shared/reds"]);
+    }
+}
+
+#[test]
 fn who_asked_for_a_namespace_is_not_told_to_ask() {
     let place = Place::new();
     let server = place.serve(&[]);

@@ -14,7 +14,7 @@ use super::pieces::Piece;
 use super::{Moved, Moving, Options, Staging};
 use crate::calls::kept;
 use crate::direct::{Condition, Path as Way};
-use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
+use crate::{Attributes, Client, Crc64, Error, Kind, Part, PutOptions, Result};
 
 /// Why a file is not sent.
 const NO_FILE: &str = "it is no regular file, and is sent as a stream or not at all";
@@ -148,11 +148,15 @@ impl Moving<'_> {
     async fn put_parts(self, source: &Source, put: &PutOptions) -> Result<Moved> {
         // What an upload keeps was said when it was begun, and cannot be asked for.
         let resume = self.options.resume && put.attributes == Attributes::default();
-        let mark = resume.then(|| Mark::of(&source.path, &source.metadata, source.part_bytes));
-        let mut found = match &mark {
-            Some(mark) => self.unfinished(mark).await?,
-            None => None,
-        };
+        let mut mark = resume.then(|| Mark::of(&source.path, &source.metadata, source.part_bytes));
+        let mut found = None;
+        if let Some(wanted) = &mark {
+            match self.unfinished(wanted).await {
+                // Whoever may store need not be allowed to list: what would not be found again is not left.
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Denied) => mark = None,
+                unfinished => found = unfinished?,
+            }
+        }
         // Another copy of the same file may go on with the same upload, and end it.
         let mut again = resume;
         loop {

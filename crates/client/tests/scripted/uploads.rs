@@ -141,3 +141,34 @@ async fn an_upload_that_is_given_up_while_it_is_begun_is_ended() {
     }
     std::fs::remove_file(file).unwrap();
 }
+
+#[tokio::test]
+async fn who_may_not_list_uploads_stores_and_leaves_none() {
+    let file = std::env::temp_dir().join(format!("forebay-unlisted-{}", std::process::id()));
+    std::fs::write(&file, vec![7; PART + 1]).unwrap();
+    for (status, code) in [
+        ("404 Not Found", "NoSuchBucket"),
+        ("403 Forbidden", "AccessDenied"),
+    ] {
+        for may_store in [true, false] {
+            let ended = Arc::new(Mutex::new(0));
+            let seen = ended.clone();
+            let client = serve(move |head| match head.split_once(' ').unwrap() {
+                ("GET", _) => refusal(status, code),
+                ("POST", rest) if rest.contains("?uploads=") => begun(),
+                ("POST", _) => answer("200 OK", "", b"<Result><ETag>\"e-2\"</ETag></Result>"),
+                ("PUT", _) if may_store => answer("200 OK", "etag: \"e\"\r\n", b""),
+                ("PUT", _) => refusal("403 Forbidden", "AccessDenied"),
+                ("DELETE", _) => {
+                    *seen.lock().unwrap() += 1;
+                    answer("204 No Content", "", b"")
+                }
+                _ => panic!("{head}"),
+            });
+            let sent = stored(&client, "key", Some(&file)).await;
+            assert_eq!(sent.is_ok(), may_store, "{code}: {sent:?}");
+            assert_eq!(*ended.lock().unwrap(), i32::from(!may_store), "{code}");
+        }
+    }
+    std::fs::remove_file(file).unwrap();
+}

@@ -156,7 +156,10 @@ async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Resu
                     return Ok(context.unchanged(size));
                 }
             }
-            Err(error) if error.kind() != Kind::NotFound => return Err(error.into()),
+            // Whoever may store need not be allowed to look.
+            Err(error) if !matches!(error.kind(), Kind::NotFound | Kind::Denied) => {
+                return Err(error.into());
+            }
             Ok(_) | Err(_) => {}
         }
     }
