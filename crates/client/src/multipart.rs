@@ -143,6 +143,29 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn uploads(&self, namespace: &str, prefix: &str) -> Result<Vec<UnfinishedUpload>> {
+        self.uploads_while(namespace, prefix, |_| true).await
+    }
+
+    /// Those of just this key, which come before those of others that begin so.
+    pub(crate) async fn uploads_of(
+        &self,
+        namespace: &str,
+        key: &str,
+    ) -> Result<Vec<UnfinishedUpload>> {
+        let mut uploads = self
+            .uploads_while(namespace, key, |upload| upload.key == key)
+            .await?;
+        uploads.retain(|upload| upload.key == key);
+        Ok(uploads)
+    }
+
+    /// The pages of keys that begin with `prefix`, up to the first with one that is not `wanted`.
+    async fn uploads_while(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        wanted: impl Fn(&UnfinishedUpload) -> bool,
+    ) -> Result<Vec<UnfinishedUpload>> {
         let mut uploads = Vec::new();
         let mut markers = None::<answers::Markers>;
         loop {
@@ -157,10 +180,11 @@ impl Client {
             let (_, text) = self.call_for_text(call).await?;
             let (page, next) = answers::uploads(&text)?;
             answers::ascends(markers.as_ref(), next.as_ref())?;
+            let goes_on = page.iter().all(&wanted);
             uploads.extend(page);
             match next {
-                Some(next) => markers = Some(next),
-                None => return Ok(uploads),
+                Some(next) if goes_on => markers = Some(next),
+                _ => return Ok(uploads),
             }
         }
     }

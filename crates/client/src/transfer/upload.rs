@@ -279,8 +279,7 @@ impl Moving<'_> {
             key,
             ..
         } = self;
-        let mut uploads = client.uploads(namespace, key).await?;
-        uploads.retain(|upload| upload.key == key);
+        let mut uploads = client.uploads_of(namespace, key).await?;
         uploads.sort_by_key(|upload| std::cmp::Reverse(upload.initiated));
         for upload in uploads {
             match client.parts(namespace, key, &upload.id).await {

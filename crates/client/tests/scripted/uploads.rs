@@ -3,6 +3,7 @@
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use forebay_client::transfer::{Moved, Options, copy_object, upload_file, upload_stream};
 use forebay_client::{Client, Error, Kind, PutOptions};
@@ -11,6 +12,8 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::script::{Act, answer, refusal, serve};
 
 const PART: usize = 5 << 20;
+/// Long for anything on loopback.
+const LONG: Duration = Duration::from_secs(20);
 
 /// A server in which there is the key `there` and no other; the heads of the requests that come.
 fn holding() -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -170,5 +173,34 @@ async fn who_may_not_list_uploads_stores_and_leaves_none() {
             assert_eq!(*ended.lock().unwrap(), i32::from(!may_store), "{code}");
         }
     }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn uploads_of_keys_that_only_begin_so_are_not_gone_through() {
+    let file = std::env::temp_dir().join(format!("forebay-others-{}", std::process::id()));
+    std::fs::write(&file, vec![7; PART + 1]).unwrap();
+    let pages = Arc::new(Mutex::new(0));
+    let seen = pages.clone();
+    let client = serve(move |head| match head.split_once(' ').unwrap() {
+        ("GET", _) => {
+            *seen.lock().unwrap() += 1;
+            let page = format!(
+                "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><Upload><Key>key-{0:03}</Key>\
+                 <UploadId>u</UploadId><Initiated>2026-01-01T00:00:00.000Z</Initiated></Upload>\
+                 <NextKeyMarker>key-{0:03}</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>\
+                 </ListMultipartUploadsResult>",
+                *seen.lock().unwrap()
+            );
+            answer("200 OK", "", page.as_bytes())
+        }
+        ("POST", rest) if rest.contains("?uploads=") => begun(),
+        ("POST", _) => answer("200 OK", "", b"<Result><ETag>\"e-2\"</ETag></Result>"),
+        ("PUT", _) => answer("200 OK", "etag: \"e\"\r\n", b""),
+        _ => panic!("{head}"),
+    });
+    let sent = tokio::time::timeout(LONG, stored(&client, "key", Some(&file))).await;
+    sent.expect("an end").unwrap();
+    assert_eq!(*pages.lock().unwrap(), 1);
     std::fs::remove_file(file).unwrap();
 }
