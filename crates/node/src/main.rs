@@ -2,6 +2,7 @@
 //!
 //! - [`serve`]: a leaf of the store, its doors, the threads that serve them, the admin API, metrics, the process.
 //! - [`cli`]: what a person or script does with a running server: copy, list, look, remove, administer, measure.
+//! - [`environment`]: what its variables say.
 //! - [`exit`]: how a command ends.
 //!
 //! No protocol and no storage is implemented here: this room opens the others and joins them.
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod environment;
 mod exit;
 #[cfg(test)]
 mod nobody;

@@ -1,4 +1,4 @@
-//! Flags of `serve` that mean nothing beside the others, and variables that are set to nothing.
+//! Flags of `serve` that mean nothing beside the others, or by themselves, and variables that mean nothing.
 
 mod harness;
 
@@ -247,5 +247,33 @@ fn a_variable_that_is_set_to_nothing_is_not_set() {
         ],
     ] {
         server.run_with(arguments, none).expect(0);
+    }
+}
+
+#[test]
+fn a_variable_without_what_it_goes_with_is_in_nobodys_way() {
+    let place = Place::new();
+    let secrets = |command: &mut Command| {
+        for name in [
+            "FOREBAY_DEVICE_CHAP_SECRET",
+            "FOREBAY_DEVICE_TLS_KEY",
+            "FOREBAY_IMPORT_SECRET_KEY",
+        ] {
+            command.env(name, "of something else");
+        }
+    };
+    let server = place.serve_with(&[], secrets);
+    let create = ["admin", "key", "create", "root"];
+    let made = server.run_with(&create, secrets).expect(0);
+    assert!(!made.out.contains("of something else"), "{made:?}");
+    // Who writes it there means something by it.
+    let ran = refused_with(&place, &["--device-tls-key=x"]);
+    assert!(ran.err.contains("--device <URL>"), "{ran:?}");
+    for (half, words) in [
+        (["--secret-key", "x"], "--access-key"),
+        (["--access-key", "x"], "FOREBAY_IMPORT_SECRET_KEY"),
+    ] {
+        let ran = server.run(&[&create[..], &half].concat()).expect(2);
+        assert!(ran.err.contains(words), "{ran:?}");
     }
 }

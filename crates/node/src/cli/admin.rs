@@ -17,7 +17,11 @@ use super::period;
 use super::server::ServerArgs;
 use super::show;
 use super::tiers::{self, TierCommand};
+use crate::environment::variable;
 use crate::exit::{Exit, Failure, Outcome};
+
+/// Has the secret of a key that is imported.
+const IMPORTED: &str = "FOREBAY_IMPORT_SECRET_KEY";
 
 /// Administer a server
 #[derive(Debug, Args)]
@@ -113,16 +117,10 @@ enum KeyCommand {
         /// Whose
         tenant: String,
         /// Import this access key
-        #[arg(long, requires = "secret_key")]
+        #[arg(long)]
         access_key: Option<String>,
-        /// Its secret
-        #[arg(
-            long,
-            requires = "access_key",
-            allow_hyphen_values = true,
-            env = "FOREBAY_IMPORT_SECRET_KEY",
-            hide_env_values = true
-        )]
+        /// Its secret [env: FOREBAY_IMPORT_SECRET_KEY]
+        #[arg(long, requires = "access_key", allow_hyphen_values = true)]
         secret_key: Option<String>,
         #[command(flatten)]
         server: ServerArgs,
@@ -380,6 +378,17 @@ async fn tenant(command: TenantCommand) -> Outcome {
     }
 }
 
+/// The secret of a key that is imported.
+fn imported(given: Option<String>) -> Outcome<String> {
+    let given = given.or_else(|| variable(IMPORTED));
+    given.ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            format_args!("--access-key imports a key: --secret-key or {IMPORTED} gives its secret"),
+        )
+    })
+}
+
 async fn key(command: KeyCommand) -> Outcome {
     match command {
         KeyCommand::Create {
@@ -388,6 +397,11 @@ async fn key(command: KeyCommand) -> Outcome {
             secret_key,
             server,
         } => {
+            // Where none is imported, a variable with a secret is in nobody's way.
+            let secret_key = match access_key {
+                Some(_) => Some(imported(secret_key)?),
+                None => None,
+            };
             let new = NewKey {
                 access_key,
                 secret_key,

@@ -3,9 +3,10 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use forebay_client::{Credentials, Profile};
+use forebay_client::Profile;
 
 use super::server::DEFAULT_DIR;
+use crate::environment::{pair, variable};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::credentials::path as credentials_path;
 
@@ -76,16 +77,4 @@ pub fn given(profile: Option<&str>) -> Outcome<Option<Profile>> {
 
 fn in_file(path: PathBuf, profile: &str) -> Outcome<Profile> {
     Profile::from_file(&path, profile).map_err(|error| Failure::new(Exit::Denied, error))
-}
-
-/// A variable of the environment that is set to something.
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn pair(id: &str, secret: &str) -> Option<Credentials> {
-    Some(Credentials {
-        access_key: variable(id)?,
-        secret_key: variable(secret)?,
-    })
 }

@@ -115,23 +115,11 @@ pub struct ServeArgs {
     /// Our NVMe Qualified Name for the device [default: of /etc/nvme/hostnqn, else one that is made up once and kept in DIR]
     #[arg(long, value_name = "NQN", requires = "device")]
     pub device_host_nqn: Option<String>,
-    /// What proves it (DH-HMAC-CHAP): DHHC-1:...
-    #[arg(
-        long,
-        value_name = "SECRET",
-        requires = "device",
-        env = "FOREBAY_DEVICE_CHAP_SECRET",
-        hide_env_values = true
-    )]
+    /// What proves it (DH-HMAC-CHAP): DHHC-1:... [env: FOREBAY_DEVICE_CHAP_SECRET]
+    #[arg(long, value_name = "SECRET", requires = "device")]
     pub device_chap_secret: Option<String>,
-    /// The key of TLS to the device: NVMeTLSkey-1:...
-    #[arg(
-        long,
-        value_name = "KEY",
-        requires = "device",
-        env = "FOREBAY_DEVICE_TLS_KEY",
-        hide_env_values = true
-    )]
+    /// The key of TLS to the device: NVMeTLSkey-1:... [env: FOREBAY_DEVICE_TLS_KEY]
+    #[arg(long, value_name = "KEY", requires = "device")]
     pub device_tls_key: Option<String>,
     /// Address of the S3 door; port 0 picks one
     #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:9000")]

@@ -1,6 +1,5 @@
 //! DIR/credentials: the root access key, for whoever may read the directory.
 
-use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use forebay_store::Store;
 use super::args::ServeArgs;
 use super::listeners::Listeners;
 use super::whole_file;
+use crate::environment::variable;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Where the root access key is.
@@ -26,7 +26,6 @@ pub async fn prepare<S: Store>(
     identities: &Identities<S>,
     listeners: &Listeners,
 ) -> Outcome {
-    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let given = match (
         variable("FOREBAY_ACCESS_KEY"),
         variable("FOREBAY_SECRET_KEY"),

@@ -10,6 +10,7 @@ use forebay_nvme::initiator::{HostIdentity, NamespaceDisk, NamespaceFile, Option
 use super::args::ServeArgs;
 use super::nvme::flags::tls_key;
 use super::{limits, whole_file};
+use crate::environment::variable;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that carry the data, at most.
@@ -43,10 +44,14 @@ impl Device {
             }
             return Ok(Device::Directory(directory));
         };
+        // Where there is no device, variables with its secrets are in nobody's way.
+        let given = |flag: &Option<String>, name| flag.clone().or_else(|| variable(name));
+        let secret = given(&args.device_chap_secret, "FOREBAY_DEVICE_CHAP_SECRET");
+        let key = given(&args.device_tls_key, "FOREBAY_DEVICE_TLS_KEY");
         let options = Options {
             host: host(&args.dir, args.device_host_nqn.as_deref())?,
-            secret: args.device_chap_secret.clone().map(Secret),
-            tls_key: args.device_tls_key.as_deref().map(tls_key).transpose()?,
+            secret: secret.map(Secret),
+            tls_key: key.as_deref().map(tls_key).transpose()?,
             ..Options::default()
         };
         let queues = args.shards.map_or_else(limits::shards, usize::from);

@@ -1,11 +1,12 @@
 //! Who we are on the far side.
 
-use std::env;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use forebay_client::{CredentialsError, Profile};
 use forebay_tier::cold::{ColdUrl, Secret};
+
+use crate::environment::{pair, variable};
 
 /// What the URL names, else the environment, else the usual file; with the endpoint that stands beside it. Where nobody is named and that
 /// file or its usual profile is not there it is nobody in particular: the machine's role.
@@ -13,7 +14,7 @@ pub fn find(url: &ColdUrl) -> Result<(ColdUrl, Option<Secret>), String> {
     let mut url = url.clone();
     if url.credentials.is_none()
         && url.profile.is_none()
-        && let Some(secret) = pair()
+        && let Some(secret) = secret()
     {
         return Ok((url, Some(secret)));
     }
@@ -52,15 +53,11 @@ fn is_absence(error: &CredentialsError) -> bool {
     }
 }
 
-fn pair() -> Option<Secret> {
+fn secret() -> Option<Secret> {
+    let found = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")?;
     Some(Secret {
-        access_key: variable("AWS_ACCESS_KEY_ID")?,
-        secret_key: variable("AWS_SECRET_ACCESS_KEY")?,
+        access_key: found.access_key,
+        secret_key: found.secret_key,
         session_token: variable("AWS_SESSION_TOKEN"),
     })
-}
-
-/// A variable of the environment that is set to something.
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
 }
