@@ -3,9 +3,10 @@
 mod harness;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -357,13 +358,20 @@ fn patterns_choose() {
             .map(|object| object["key"].as_str().unwrap().to_owned())
             .collect()
     };
-    server.ok(&["cp", &from("a?.bin"), "fb://globs/one/"]);
+    // What is not meant is not counted, nor looked into.
+    symlink("nowhere", source.join("dead")).unwrap();
+    let closed = source.join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    let told = &server.json(&["cp", &from("a?.bin"), "fb://globs/one/"])[0];
+    assert_eq!((&told["copies"], &told["skipped"]), (&2.into(), &0.into()));
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     assert_eq!(keys("one/"), ["one/a1.bin", "one/a2.bin"]);
     server.ok(&["cp", &from("**/a[1-3].bin"), "fb://globs/two"]);
     assert_eq!(keys("two/"), ["two/sub/a3.bin"]);
-    server
-        .run(&["cp", &from("*.none"), "fb://globs/"])
-        .expect(3);
+    for none in ["*.none", "none/*"] {
+        server.run(&["cp", &from(none), "fb://globs/"]).expect(3);
+    }
     server.ok(&["cp", &from("a1.txt"), &from("sub"), "fb://globs/three"]);
     assert_eq!(
         keys("three/"),

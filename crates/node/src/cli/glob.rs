@@ -20,11 +20,26 @@ pub fn literal_prefix(pattern: &str) -> String {
 
 /// Whether `text` matches the whole `pattern`.
 pub fn matches(pattern: &str, text: &str) -> bool {
+    let mut whole = false;
+    read(pattern, text, |is_reached| whole = is_reached);
+    whole
+}
+
+/// Whether what matches `pattern` may begin with `text`.
+pub fn may_begin(pattern: &str, text: &str) -> bool {
+    let mut may = false;
+    read(pattern, text, |is_reached| may |= is_reached);
+    may
+}
+
+/// Tells, from the empty beginning of a pattern to the whole of it, whether that much matches `text`.
+fn read(pattern: &str, text: &str, mut tell: impl FnMut(bool)) {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     // Which ends of `text` the pattern read so far can reach: linear in both, whatever the pattern.
     let mut reached = vec![false; text.len() + 1];
     reached[0] = true;
+    tell(text.is_empty());
     let mut at = 0;
     while at < pattern.len() {
         let mut next = vec![false; text.len() + 1];
@@ -60,8 +75,8 @@ pub fn matches(pattern: &str, text: &str) -> bool {
             }
         }
         reached = next;
+        tell(reached[text.len()]);
     }
-    reached[text.len()]
 }
 
 fn step(reached: &[bool], next: &mut [bool], text: &[char], fits: impl Fn(char) -> bool) {
@@ -146,6 +161,19 @@ mod tests {
         // Exponential for a matcher that backtracks.
         let pattern = format!("{}b", "a*".repeat(200));
         assert!(!matches(&pattern, &"a".repeat(500)));
+        for (pattern, text, expected) in [
+            ("dir/a?.bin", "", true),
+            ("dir/a?.bin", "dir/", true),
+            ("dir/a?.bin", "dir/a1/", false),
+            ("dir/a*/x", "dir/a1/", true),
+            ("dir/a*/x", "dir/b1/", false),
+            ("dir/a*/x", "dir/a1/x/", false),
+            ("dir/a**.bin", "dir/a1/x/", true),
+            ("dir/a**.bin", "dir/b1/", false),
+            ("dir/a[/]/x", "dir/a//", false),
+        ] {
+            assert_eq!(may_begin(pattern, text), expected, "{pattern} {text}");
+        }
         assert_eq!(literal_prefix("dir/a*"), "dir/a");
         assert_eq!(literal_prefix(r"d\[1]/a\*?*"), "d[1]/a*");
     }

@@ -48,7 +48,8 @@ pub fn uploads(source: &Path, target: &Address, several: bool) -> Outcome<Walk> 
             prefix.push_str(&name(source)?);
             prefix.push('/');
         }
-        return walk(source, |relative| Some(format!("{prefix}{relative}")));
+        let key_of = |relative: &str| Some(format!("{prefix}{relative}"));
+        return walk(source, |_| true, key_of);
     }
     let into_folder = target.key.is_empty() || target.key.ends_with('/') || several;
     // The name of a pipe says nothing of what comes through it.
@@ -109,9 +110,12 @@ fn matching(pattern: &str, target: &Address) -> Outcome<Walk> {
         shown => shown,
     };
     let prefix = folder(&target.key);
-    let walk = walk(Path::new(base), |relative| {
-        glob::matches(pattern, &format!("{shown}{relative}")).then(|| format!("{prefix}{relative}"))
-    })?;
+    let enters = |folder: &str| glob::may_begin(pattern, &format!("{shown}{folder}/"));
+    let key_of = |relative: &str| {
+        let matches = glob::matches(pattern, &format!("{shown}{relative}"));
+        matches.then(|| format!("{prefix}{relative}"))
+    };
+    let walk = walk(Path::new(base), enters, key_of)?;
     if walk.uploads.is_empty() && walk.failures.is_empty() {
         return Err(Failure::new(
             Exit::NotFound,
@@ -121,19 +125,23 @@ fn matching(pattern: &str, target: &Address) -> Outcome<Walk> {
     Ok(walk)
 }
 
-/// All files below `root`, by the key that `key_of` gives their relative path. Links to files are followed, links to folders
-/// are not: they may lead round in a circle. What fails below it keeps nothing else back.
-fn walk(root: &Path, key_of: impl Fn(&str) -> Option<String>) -> Outcome<Walk> {
+/// All files below `root` that are meant, in those folders that it `enters`: by their paths below it, of which `key_of` gives the keys.
+/// Links to files are followed, links to folders are not: they may lead round in a circle. What fails below it keeps nothing else back.
+fn walk(
+    root: &Path,
+    enters: impl Fn(&str) -> bool,
+    key_of: impl Fn(&str) -> Option<String>,
+) -> Outcome<Walk> {
     let mut found = Walk::default();
     let mut folders = VecDeque::from([PathBuf::new()]);
     while let Some(folder) = folders.pop_front() {
         let path = root.join(&folder);
-        let entries = match fs::read_dir(&path).map_err(Failure::io(path.display())) {
+        let entries = match fs::read_dir(&path) {
             Ok(entries) => entries,
             // Without it there is nothing.
-            Err(failure) if folder.as_os_str().is_empty() => return Err(failure),
-            Err(failure) => {
-                found.failures.push(failure);
+            Err(error) if folder.as_os_str().is_empty() => return Err(Failure::file(root)(error)),
+            Err(error) => {
+                found.failures.push(Failure::io(path.display())(error));
                 continue;
             }
         };
@@ -142,7 +150,8 @@ fn walk(root: &Path, key_of: impl Fn(&str) -> Option<String>) -> Outcome<Walk> {
                 .map_err(Failure::io(path.display()))
                 .and_then(|entry| found.add(&entry, &folder, &key_of));
             match added {
-                Ok(more) => folders.extend(more),
+                Ok(Some(folder)) if enters(&folder.to_string_lossy()) => folders.push_back(folder),
+                Ok(_) => {}
                 Err(failure) => found.failures.push(failure),
             }
         }
@@ -165,6 +174,10 @@ impl Walk {
         if kind.is_dir() {
             return Ok(Some(relative));
         }
+        let shown = relative.to_string_lossy();
+        let Some(key) = key_of(&shown) else {
+            return Ok(None);
+        };
         let metadata = match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => metadata,
             Ok(_) => {
@@ -177,10 +190,6 @@ impl Walk {
                 return Ok(None);
             }
             Err(error) => return Err(Failure::io(path.display())(error)),
-        };
-        let shown = relative.to_string_lossy();
-        let Some(key) = key_of(&shown) else {
-            return Ok(None);
         };
         if transfer::is_partial(&shown) {
             self.leftovers += 1;
