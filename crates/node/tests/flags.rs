@@ -277,3 +277,12 @@ fn a_variable_without_what_it_goes_with_is_in_nobodys_way() {
         assert!(ran.err.contains(words), "{ran:?}");
     }
 }
+
+#[test]
+fn a_cluster_is_waited_for() {
+    let place = Place::new();
+    for flag in ["--ceph-patience", "--ceph-lease"] {
+        let ran = refused_with(&place, &["--backend", "rados:pool", flag, "0"]);
+        assert!(ran.err.contains(flag), "{ran:?}");
+    }
+}

@@ -27,10 +27,10 @@ pub struct CephArgs {
     #[arg(long, value_name = "FILE")]
     pub ceph_keyring: Option<PathBuf>,
     /// How long one operation of the cluster may take before it counts as failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     pub ceph_patience: u32,
     /// How long after its last sign of life a gateway counts as dead, so that the others clean up after it
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub ceph_lease: u32,
     /// How long the bytes of a large value that was replaced stay for those who still read them
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
