@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::tool::command;
+use crate::steps::Unavailable;
+use crate::tool::{command, is_root};
 
 /// The pool that is there from the beginning.
 pub const POOL: &str = "forebay";
@@ -35,18 +36,6 @@ pub fn run(osds: u32, store: &str, wanted: &[String]) -> Result<bool> {
         .success())
 }
 
-/// There is no Ceph because this machine cannot have it, and why; any other error is one of what it has.
-#[derive(Debug)]
-pub struct Unavailable(String);
-
-impl std::fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
 /// The exit code by which `lab/` tells so.
 const UNAVAILABLE: i32 = 77;
 
@@ -64,9 +53,12 @@ impl Ceph {
     /// [`Unavailable`], or what broke.
     pub fn up(arguments: &[&str]) -> Result<Ceph> {
         let name = format!("fb{}", std::process::id());
+        // What is missing could not be installed.
+        let no_install = (!is_root()?).then_some("--no-install");
         let keeper = command("sh")
             .args(["-c", KEEPER, "keeper", &name, "--pool", POOL])
             .args(arguments)
+            .args(no_install)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Ctrl-C is for this program, not for who cleans up after it.

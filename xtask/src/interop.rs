@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::ceph::{Ceph, Unavailable};
+use crate::ceph::Ceph;
 use crate::modules;
-use crate::steps::Counts;
+use crate::runners::{self, SILENCE, SILENCE_OF_PYTEST};
+use crate::steps::{Counts, Unavailable, unfetched};
 use crate::tool::{cargo, command, root, target};
 use crate::venv::{debian, logged, prepare, quietly, tail};
 
@@ -19,7 +20,7 @@ pub struct Group {
     pub name: &'static str,
     /// What the tests run in.
     pub kind: Kind,
-    /// Whether it is a skip, and no failure, that its environment cannot be had.
+    /// Whether it is a skip, and no failure, that its environment cannot be made, for whatever reason.
     pub optional: bool,
 }
 
@@ -106,6 +107,9 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
+/// The workspace of the group `rust`.
+const RUST_CLIENTS: &str = "interop/rust/Cargo.toml";
+
 /// What compiles C for the group `exec`.
 const COMPILERS: [&str; 2] = ["clang", "lld"];
 
@@ -151,7 +155,8 @@ pub fn prepare_all(groups: &[&'static Group]) -> Vec<Prepared> {
                 eprintln!("interop exec: {error:#}");
             }
             match modules::prepare() {
-                Err(error) => eprintln!("interop exec: {error:#}"),
+                Err(error) if error.is::<Unavailable>() => eprintln!("interop exec: {error:#}"),
+                Err(error) => built = Err(error),
                 Ok(()) => built = modules::build().map(drop),
             }
         }
@@ -215,6 +220,9 @@ impl Runner<'_> {
             },
         };
         let counts = counts.unwrap_or_else(|error| {
+            if error.is::<Unavailable>() {
+                return skipped(name, &error);
+            }
             eprintln!("interop {name}: {error:#}");
             Counts {
                 failed: 1,
@@ -263,7 +271,13 @@ impl Runner<'_> {
             }) => Ok(python),
             Some(Prepared {
                 python: Err(error), ..
-            }) => Err(anyhow::anyhow!("no environment: {error:#}")),
+            }) => {
+                let told = format!("no environment: {error:#}");
+                Err(match error.is::<Unavailable>() {
+                    true => Unavailable(told).into(),
+                    false => anyhow::Error::msg(told),
+                })
+            }
             None => Err(anyhow::anyhow!("no environment {name} was prepared")),
         }
     }
@@ -284,24 +298,21 @@ impl Runner<'_> {
             .env("FOREBAY_MODULES", modules::folder())
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs([self.variables, more].concat());
-        finish(&mut pytest, log, pytest_counts)
+        finish_within(&mut pytest, log, SILENCE_OF_PYTEST, pytest_counts)
     }
 
     fn rust(&self, log: &Path, more: &Variables) -> Result<Counts> {
         let test = |arguments: &[&str]| {
             let mut test = cargo();
-            test.args([
-                "test",
-                "--locked",
-                "--manifest-path",
-                "interop/rust/Cargo.toml",
-            ])
-            .args(arguments)
-            .env("CARGO_TARGET_DIR", target().join("interop").join("rust"))
-            .env("FOREBAY_BIN", self.binary)
-            .envs(more.to_vec());
+            test.args(["test", "--locked", "--manifest-path", RUST_CLIENTS])
+                .args(arguments)
+                .env("CARGO_TARGET_DIR", target().join("interop").join("rust"))
+                .env("FOREBAY_BIN", self.binary)
+                .envs(more.to_vec());
             test
         };
+        let fetch = ["fetch", "--locked", "--manifest-path", RUST_CLIENTS];
+        quietly(cargo().args(fetch), log).map_err(unfetched)?;
         quietly(&mut test(&["--no-run"]), log).context("cannot be built")?;
         finish(&mut test(&[]), log, cargo_counts)
     }
@@ -315,14 +326,23 @@ fn skipped(name: &str, why: &anyhow::Error) -> Counts {
     }
 }
 
-/// Runs a test runner and reads its closing lines; its exit status must agree with them.
+/// Runs a runner of Rust tests and reads its closing lines.
 fn finish(runner: &mut Command, log: &Path, counts: fn(&str) -> Counts) -> Result<Counts> {
-    let status = logged(runner, log)?.status()?;
+    finish_within(runner, log, SILENCE, counts)
+}
+
+/// The same of one that may say nothing for so long.
+fn finish_within(
+    runner: &mut Command,
+    log: &Path,
+    silence: Duration,
+    counts: fn(&str) -> Counts,
+) -> Result<Counts> {
+    let mut child = logged(runner, log)?.spawn()?;
+    let said = || std::fs::metadata(log).map_or(0, |about| about.len());
+    let status = runners::wait(&mut child, silence, said)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
-    let mut counts = counts(&text);
-    if !status.success() && counts.failed == 0 || counts == Counts::default() {
-        counts.failed += 1;
-    }
+    let counts = runners::tally(&text, status, counts);
     for line in text.lines().filter(|line| line.starts_with("SKIPPED")) {
         eprintln!("{line}");
     }

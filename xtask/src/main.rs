@@ -4,7 +4,7 @@
 //!
 //! - `check`: format, lints, licences and bans, layering, documents.
 //! - `test`: unit and document tests, then real clients against the real binary, its deaths among them.
-//! - `fuzz`: every parser of foreign bytes, for some seconds.
+//! - `fuzz`: parsers of foreign bytes, each for some seconds.
 //! - `ceph`: a command, such as the tests of one crate, beside a throwaway Ceph.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.
 //! - `dist`: the program as it is shipped and measured.
@@ -27,6 +27,7 @@ mod interop;
 mod layers;
 mod metadata;
 mod modules;
+mod runners;
 mod spdx;
 mod steps;
 mod test;

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
+use crate::steps::{Unavailable, unfetched};
 use crate::tool::{cargo, command, installed, output, target};
 
 /// What they are built for: no system, no imports but the host's.
 const TRIPLE: &str = "wasm32-unknown-unknown";
+/// Their workspace.
+const MANIFEST: &str = "modules/Cargo.toml";
 
 /// Builds them and tells where and how long they are.
 pub fn run() -> Result<bool> {
@@ -35,7 +38,7 @@ pub fn build() -> Result<PathBuf> {
                 "--target",
                 TRIPLE,
             ])
-            .args(["--manifest-path", "modules/Cargo.toml", "--target-dir"])
+            .args(["--manifest-path", MANIFEST, "--target-dir"])
             .arg(target()),
     )?;
     Ok(folder())
@@ -46,11 +49,17 @@ pub fn folder() -> PathBuf {
     target().join(TRIPLE).join("release")
 }
 
-/// Makes sure that the compiler has what it needs.
+/// Makes sure that the compiler has what it needs, and fetches what they are made of.
 ///
 /// # Errors
-/// Why it has not, and cannot be given it here.
+/// [`Unavailable`] where the compiler cannot be given what it needs; why something could not be fetched.
 pub fn prepare() -> Result<()> {
+    prepare_compiler()?;
+    let fetch = ["fetch", "--quiet", "--locked", "--target", TRIPLE];
+    crate::tool::run(cargo().args(fetch).args(["--manifest-path", MANIFEST])).map_err(unfetched)
+}
+
+fn prepare_compiler() -> Result<()> {
     let sysroot = output(command("rustc").args(["--print", "sysroot"]))?;
     let library = PathBuf::from(sysroot.trim())
         .join("lib/rustlib")
@@ -59,7 +68,8 @@ pub fn prepare() -> Result<()> {
         return Ok(());
     }
     if !installed("rustup") {
-        bail!("the compiler has no {TRIPLE}, and there is no rustup to add it");
+        let why = format!("the compiler has no {TRIPLE}, and there is no rustup to add it");
+        return Err(Unavailable(why).into());
     }
     let added = command("rustup")
         .args(["target", "add", TRIPLE])
@@ -67,6 +77,6 @@ pub fn prepare() -> Result<()> {
         .status()?;
     match added.success() {
         true => Ok(()),
-        false => bail!("`rustup target add {TRIPLE}` failed: {added}"),
+        false => Err(Unavailable(format!("`rustup target add {TRIPLE}` failed: {added}")).into()),
     }
 }

@@ -4,6 +4,27 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+/// What this machine cannot have, and why: a skip, where any other error is a failure.
+#[derive(Debug)]
+pub struct Unavailable(pub String);
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// What could not be fetched is unavailable, for there may be no network. Continuous integration has one, and sets `CI`: there it is an
+/// error like any other.
+pub fn unfetched(error: anyhow::Error) -> anyhow::Error {
+    match std::env::var_os("CI").is_some_and(|set| !set.is_empty()) {
+        true => error,
+        false => Unavailable(format!("{error:#}")).into(),
+    }
+}
+
 /// How many tests of a suite ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -57,6 +78,12 @@ impl Steps {
             }
         });
         self.add(name, counts, begun.elapsed());
+    }
+
+    /// Leaves a step out, and says why.
+    pub fn skip(&mut self, name: &str, why: &str) {
+        eprintln!("SKIP {name}: {why}");
+        self.total.skipped += 1;
     }
 
     /// Takes the counts of a step that ran elsewhere.

@@ -1,15 +1,18 @@
 //! `cargo xtask test`: unit tests, document tests, clients, and the closing line.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use crate::interop::{GROUPS, Group, Runner, cargo_counts, prepare_all};
+use crate::runners::{self, SILENCE};
 use crate::steps::{Counts, Steps};
-use crate::tool::{cargo, run as run_tool, target};
+use crate::tool::{cargo, installed, run as run_tool, target};
 
 /// Deaths of the server in the crash loop.
 const KILLS: u32 = 20;
@@ -28,6 +31,9 @@ const LISTED_KEYS_THOROUGH: u32 = 1_000_000;
 /// Groups at a time; the clients mostly wait for each other's disk.
 const SIDE_BY_SIDE: usize = 3;
 
+/// Suites that are no groups of clients.
+const UNITS: [&str; 3] = ["unit", "jit", "doc"];
+
 /// The tests of functions again, by the runtime that releases have.
 const JIT: [&str; 4] = ["--package", "forebay-exec", "--features", "wasm-jit"];
 /// The group whose tests run again by that runtime, in thorough runs.
@@ -37,11 +43,12 @@ const EXECUTING: &str = "exec";
 pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let chosen = |name: &str| only.is_none_or(|only| only == name);
     let groups: Vec<&'static Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
-    let units = ["unit", "jit", "doc"];
-    if !units.into_iter().any(chosen) && groups.is_empty() {
-        bail!(
-            "there is no suite {only:?}; there are unit, jit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, exec, rpc, crash"
-        );
+    if !UNITS.into_iter().any(chosen) && groups.is_empty() {
+        let known = UNITS
+            .into_iter()
+            .chain(GROUPS.iter().map(|group| group.name));
+        let known: Vec<&str> = known.collect();
+        bail!("there is no suite {only:?}; there are {}", known.join(", "));
     }
     let mut steps = Steps::new();
     std::thread::scope(|scope| {
@@ -49,17 +56,24 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let preparing = scope.spawn(|| prepare_all(&groups));
         if chosen("unit") {
             steps.count("unit", || unit(&["--workspace"]));
+            if !installed(NEXTEST) {
+                let why = format!("they need a process for each test, and there is no {NEXTEST}");
+                steps.skip("descriptor checks of the S3 door", &why);
+            }
         }
-        // The compiler's build takes minutes.
-        if chosen("jit") && (thorough || only.is_some()) {
-            steps.count("jit", || unit(&JIT));
+        if chosen("jit") {
+            match thorough || only.is_some() {
+                true => steps.count("jit", || unit(&JIT)),
+                false => steps.skip(
+                    "jit",
+                    "its compiler takes minutes to build; --only jit, or --thorough",
+                ),
+            }
         }
         if chosen("doc") {
             steps.count("doc", || {
-                counted(
-                    cargo().args(["test", "--doc", "--workspace", "--locked"]),
-                    cargo_counts,
-                )
+                let doc = ["test", "--doc", "--workspace", "--locked"];
+                counted(cargo().args(doc), SILENCE, cargo_counts)
             });
         }
         if groups.is_empty() {
@@ -120,16 +134,20 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                 });
             }
         });
+        let Some(group) = executing else {
+            return;
+        };
+        let name = format!("{}-jit", group.name);
+        if !thorough {
+            return steps.skip(&format!("interop {name}"), "as jit is; --thorough");
+        }
         // Last: this binary takes the place of the other.
-        if let Some(group) = executing.filter(|_| thorough) {
-            match build(&["--features", "wasm-jit"]) {
-                Ok(_) => {
-                    let name = format!("{}-jit", group.name);
-                    let outcome = runner.run(group, &name);
-                    steps.add(&format!("interop {name}"), outcome.counts, outcome.took);
-                }
-                Err(error) => steps.run("build", || Err(error)),
+        match build(&["--features", "wasm-jit"]) {
+            Ok(_) => {
+                let outcome = runner.run(group, &name);
+                steps.add(&format!("interop {name}"), outcome.counts, outcome.took);
             }
+            Err(error) => steps.run("build", || Err(error)),
         }
     });
     // Alone on its line, last: whoever runs this reads the result there.
@@ -144,15 +162,31 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Every test of these crates: by nextest where it is installed.
+const NEXTEST: &str = "cargo-nextest";
+
+/// Every test of these crates: by nextest where it is installed. A test whose machine lacks what it is about passes, and says so in a
+/// file, by which it is counted as left out.
 fn unit(crates: &[&str]) -> Result<Counts> {
-    let how = ["--locked", "--no-fail-fast"];
-    if crate::tool::installed("cargo-nextest") {
-        let nextest = ["nextest", "run", "--no-tests=pass"];
-        return counted(cargo().args(nextest).args(crates).args(how), nextest_counts);
+    let told = target().join("skipped");
+    // Of another run.
+    let _ = std::fs::remove_file(&told);
+    let (words, counts): (&[&str], fn(&str) -> Counts) = match installed(NEXTEST) {
+        true => (&["nextest", "run", "--no-tests=pass"], nextest_counts),
+        false => (&["test", "--lib", "--bins", "--tests"], cargo_counts),
+    };
+    let mut runner = cargo();
+    runner
+        .args(words)
+        .args(crates)
+        .args(["--locked", "--no-fail-fast"])
+        .env("FOREBAY_SKIPPED", &told);
+    let mut counts = counted(&mut runner, SILENCE, counts)?;
+    for why in std::fs::read_to_string(&told).unwrap_or_default().lines() {
+        eprintln!("SKIP {why}");
+        counts.passed = counts.passed.saturating_sub(1);
+        counts.skipped += 1;
     }
-    let test = ["test", "--lib", "--bins", "--tests"];
-    counted(cargo().args(test).args(crates).args(how), cargo_counts)
+    Ok(counts)
 }
 
 /// The binary as the tests were built: one profile, so nothing is compiled twice.
@@ -191,35 +225,38 @@ fn build(features: &[&str]) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Runs a test runner with its output on the terminal, and reads the same output for its counts.
-fn counted(runner: &mut Command, counts: fn(&str) -> Counts) -> Result<Counts> {
+/// Runs a test runner with its output on the terminal, and reads the same output for its counts. One that says nothing for `silence`
+/// is ended, and has failed.
+fn counted(runner: &mut Command, silence: Duration, counts: fn(&str) -> Counts) -> Result<Counts> {
     // nextest reports on standard error, cargo test on standard output: both are read.
     let mut child = runner
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let text = Mutex::new(String::new());
-    std::thread::scope(|scope| {
-        scope.spawn(|| out.map(|stream| copy(stream, &text)));
-        scope.spawn(|| err.map(|stream| copy(stream, &text)));
-    });
-    let status = child.wait()?;
-    let mut counts = counts(&lock(&text));
-    if !status.success() && counts.failed == 0 || counts == Counts::default() {
-        counts.failed += 1;
+    let text = Arc::new(Mutex::new(String::new()));
+    let out = child.stdout.take().map(|stream| copying(stream, &text));
+    let err = child.stderr.take().map(|stream| copying(stream, &text));
+    let status = runners::wait(&mut child, silence, || lock(&text).len() as u64)?;
+    if status.is_some() {
+        for copied in [out, err].into_iter().flatten() {
+            // It does not panic.
+            let _ = copied.join();
+        }
     }
-    Ok(counts)
+    Ok(runners::tally(&lock(&text), status, counts))
 }
 
-fn copy(stream: impl std::io::Read, text: &Mutex<String>) {
-    for line in BufReader::new(stream).lines().map_while(Result::ok) {
-        // A closed terminal must not end the tests.
-        let _ = writeln!(std::io::stderr(), "{line}");
-        let mut text = lock(text);
-        text.push_str(&line);
-        text.push('\n');
-    }
+fn copying(stream: impl Read + Send + 'static, text: &Arc<Mutex<String>>) -> JoinHandle<()> {
+    let text = Arc::clone(text);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            // A closed terminal must not end the tests.
+            let _ = writeln!(std::io::stderr(), "{line}");
+            let mut text = lock(&text);
+            text.push_str(&line);
+            text.push('\n');
+        }
+    })
 }
 
 /// Reads `Summary [   0.5s] 12 tests run: 11 passed (1 slow), 1 failed, 2 skipped`.
@@ -256,7 +293,15 @@ mod tests {
 
     #[test]
     fn a_runner_that_counts_nothing_has_failed() {
-        let counted = counted(&mut Command::new("true"), nextest_counts).unwrap();
+        let counted = counted(&mut Command::new("true"), SILENCE, nextest_counts).unwrap();
+        assert_eq!((counted.passed, counted.failed), (0, 1));
+    }
+
+    #[test]
+    fn a_runner_that_hangs_has_failed() {
+        let mut hangs = Command::new("sleep");
+        let silence = Duration::from_millis(1);
+        let counted = counted(hangs.arg("1000"), silence, nextest_counts).unwrap();
         assert_eq!((counted.passed, counted.failed), (0, 1));
     }
 

@@ -57,6 +57,11 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(done.stdout).with_context(|| format!("{shown} printed no UTF-8"))
 }
 
+/// Whether this is root, who may install what is missing.
+pub fn is_root() -> Result<bool> {
+    Ok(output(command("id").arg("-u"))?.trim() == "0")
+}
+
 /// Whether a program of this name is on the PATH.
 pub fn installed(program: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else {

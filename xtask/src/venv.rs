@@ -1,5 +1,5 @@
 //! Python environments for the client tests, made under `target/` and kept until their pinned
-//! requirements change.
+//! requirements change, or their place or interpreter does.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::tool::{command, root, target};
+use crate::runners::last_lines;
+use crate::steps::unfetched;
+use crate::tool::{command, installed, is_root, output, root, target};
+
+/// Tells which interpreter there is, itself and its version, whatever environment it is called from.
+const INTERPRETER: &str = "import os, sys; print(os.path.realpath(sys.executable), sys.version)";
 
 /// Makes the environment of `interop/requirements/NAME.txt`, or finds it made. The list is complete
 /// and pinned, so pip resolves nothing; progress and complaints go to `log`.
@@ -21,11 +26,12 @@ pub fn prepare(name: &str, log: &Path) -> Result<PathBuf> {
         .join("interop/requirements")
         .join(format!("{name}.py"));
     let setup_text = std::fs::read_to_string(&setup).ok();
+    let folder = target().join("interop").join("venv").join(name);
+    let interpreter = output(command("python3").args(["-c", INTERPRETER]))?;
     let mut hasher = DefaultHasher::new();
-    (&text, &setup_text).hash(&mut hasher);
+    (&text, &setup_text, &folder, &interpreter).hash(&mut hasher);
     let wanted = format!("{:016x}", hasher.finish());
 
-    let folder = target().join("interop").join("venv").join(name);
     let python = folder.join("bin/python");
     let stamp = folder.join("requirements.hash");
     if std::fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
@@ -34,6 +40,7 @@ pub fn prepare(name: &str, log: &Path) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
+    can_make(log).map_err(unfetched)?;
     quietly(command("python3").args(["-m", "venv"]).arg(&folder), log)?;
     quietly(
         command(&python)
@@ -47,7 +54,8 @@ pub fn prepare(name: &str, log: &Path) -> Result<PathBuf> {
             .args(["--no-cache-dir", "--no-deps", "--requirement"])
             .arg(&requirements),
         log,
-    )?;
+    )
+    .map_err(unfetched)?;
     if setup_text.is_some() {
         quietly(command(&python).arg(&setup), log)?;
     }
@@ -55,28 +63,38 @@ pub fn prepare(name: &str, log: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Debian's own clients. The error says why they cannot be had.
-pub fn debian(packages: &[&str], log: &Path) -> Result<()> {
-    let missing: Vec<&str> = packages
-        .iter()
-        .copied()
-        .filter(|name| !crate::tool::installed(name))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
+/// Makes sure that the interpreter can make environments: Debian has what it takes in a package of its own.
+fn can_make(log: &Path) -> Result<()> {
+    let mut look = command("python3");
+    look.args(["-c", "import ensurepip"]);
+    match look.stderr(Stdio::null()).status()?.success() {
+        true => Ok(()),
+        false => install(&["python3-venv"], log),
     }
-    if !crate::tool::installed("apt-get") {
+}
+
+/// Debian's own clients, by the names of their programs. The error says why they cannot be had.
+pub fn debian(packages: &[&str], log: &Path) -> Result<()> {
+    let missing = packages.iter().copied().filter(|name| !installed(name));
+    let missing: Vec<&str> = missing.collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => install(&missing, log),
+    }
+}
+
+fn install(missing: &[&str], log: &Path) -> Result<()> {
+    if !installed("apt-get") {
         bail!("{missing:?} are not installed and there is no apt-get");
     }
-    let user = crate::tool::output(command("id").arg("-u"))?;
-    if user.trim() != "0" {
+    if !is_root()? {
         bail!("{missing:?} are not installed and only root can install them");
     }
     quietly(command("apt-get").args(["update", "-qq"]), log)?;
     quietly(
         command("apt-get")
             .args(["install", "-y", "-qq", "--no-install-recommends"])
-            .args(&missing)
+            .args(missing)
             .env("DEBIAN_FRONTEND", "noninteractive"),
         log,
     )
@@ -108,7 +126,5 @@ pub fn logged<'a>(command: &'a mut Command, log: &Path) -> Result<&'a mut Comman
 /// The last lines of a log.
 pub fn tail(log: &Path, lines: usize) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
+    last_lines(&String::from_utf8_lossy(&bytes), lines)
 }
