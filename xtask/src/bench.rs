@@ -13,6 +13,7 @@ mod exec;
 mod figures;
 mod hits;
 mod idle;
+mod keeper;
 mod machine;
 mod measure;
 mod nvme;
@@ -23,13 +24,16 @@ mod report;
 mod sample;
 mod scripts;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::bench::figures::{Check, Figure, Results};
 use crate::bench::hits::Hits;
 use crate::bench::idle::Idle;
+use crate::bench::keeper::Keeper;
 use crate::bench::measure::Bench;
 use crate::dist;
 use crate::tool::{root, target};
@@ -67,7 +71,7 @@ pub struct Args {
 pub fn practise(binary: &Path) -> Result<()> {
     let bench = Bench::of(binary, None)?;
     let practised = figures::practise(&bench);
-    let removed = bench.remove();
+    let removed = bench.end();
     practised?;
     removed
 }
@@ -82,9 +86,11 @@ impl Bench {
         // Nobody else's, whoever measures at the same time.
         let folder = parent.join(format!("bench-data-{}", std::process::id()));
         std::fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let folder = std::fs::canonicalize(&folder)?;
         Ok(Bench {
+            keeper: Keeper::of(&folder)?,
             binary,
-            folder: std::fs::canonicalize(&folder)?,
+            folder,
             seconds: 1.0,
             search: Vec::new(),
             listed: 20_000,
@@ -92,9 +98,14 @@ impl Bench {
         })
     }
 
-    fn remove(&self) -> Result<()> {
-        let folder = &self.folder;
-        std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))
+    /// A command whose process, and what that starts, does not outlive the bench.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.keeper.command(program)
+    }
+
+    /// Ends what still runs, and removes the folder.
+    fn end(self) -> Result<()> {
+        self.keeper.end()
     }
 }
 
@@ -119,7 +130,7 @@ pub fn run(args: &Args) -> Result<bool> {
             Ok(Results { hits, ..results })
         });
     let told = measured.and_then(|results| tell(args, &results));
-    let removed = bench.remove();
+    let removed = bench.end();
     let passed = told?;
     removed.map(|()| passed)
 }
@@ -144,4 +155,25 @@ fn tell(args: &Args, results: &Results) -> Result<bool> {
     checks.extend(results.idle.as_ref().map(Idle::check));
     checks.extend(results.hits.iter().flat_map(Hits::checks));
     Ok(checks.iter().all(|check| check.met))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn nothing_outlives_a_bench() {
+        let parent = std::env::temp_dir().join(format!("forebay-bench-{}", std::process::id()));
+        let bench = Bench::of(&std::env::current_exe().unwrap(), Some(&parent)).unwrap();
+        let folder = bench.folder.clone();
+        std::fs::write(folder.join("data"), b"data").unwrap();
+        let mut server = peers::quiet(bench.command("sleep").arg("1000")).unwrap();
+        // As its input ends when this program does.
+        drop(bench);
+        assert!(!folder.exists());
+        assert_eq!(server.wait().unwrap().signal(), Some(9));
+        std::fs::remove_dir(&parent).unwrap();
+    }
 }

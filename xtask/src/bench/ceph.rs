@@ -13,7 +13,7 @@ use crate::bench::peers::{self, Server, first_line, ports};
 use crate::bench::probe::Probe;
 use crate::bench::sample::Sample;
 use crate::ceph::{Ceph, POOL};
-use crate::tool::{command, output};
+use crate::tool::output;
 
 /// What tables call our server over Ceph.
 pub const GATEWAY: &str = "Forebay over Ceph";
@@ -180,7 +180,7 @@ impl Bench {
             let osd_mib = osd_mib(machine::available_mib());
             let size = osd_mib.to_string();
             let ceph = Ceph::up(&["--osds", "1", "--size", &size, "--rgw", &port])?;
-            use_once(&ceph, osd_mib)?;
+            self.use_once(&ceph, osd_mib)?;
             Ok(ceph)
         };
         let started = self.ceph.get_or_init(|| {
@@ -197,8 +197,9 @@ impl Bench {
             return Ok(());
         };
         // A full OSD may answer nobody.
-        let mut admin = command("timeout");
+        let mut admin = self.command("timeout");
         admin.args([
+            "--foreground",
             COLLECTING,
             "radosgw-admin",
             "gc",
@@ -225,45 +226,52 @@ impl Bench {
         };
         let window = |seconds: f64| format!("{}", seconds.ceil());
         let told = if mode == "write" {
-            write(ceph, &window(self.seconds), size, depth, &[])?
+            self.write(ceph, &window(self.seconds), size, depth, &[])?
         } else {
-            write(ceph, &window(FILLING.as_secs_f64()), size, depth, &[])?;
+            self.write(ceph, &window(FILLING.as_secs_f64()), size, depth, &[])?;
             let seconds = window(self.seconds);
-            rados(ceph, &["bench", &seconds, mode, "-t", &depth.to_string()])?
+            self.rados(ceph, &["bench", &seconds, mode, "-t", &depth.to_string()])?
         };
-        rados(ceph, &["cleanup"])?;
+        self.rados(ceph, &["cleanup"])?;
         read(&told, size).map(Some)
+    }
+
+    /// Has the OSD take most of the memory that it will keep values in. A page that the system never gave away is cleared first, here and
+    /// maybe by a host too: who writes into a new OSD measures that.
+    fn use_once(&self, ceph: &Ceph, osd_mib: u64) -> Result<()> {
+        let objects = ((osd_mib << 20) / 4 * 3 / FILL_BYTES).to_string();
+        let seconds = FILL_ONCE.as_secs().to_string();
+        let more = ["--max-objects", &objects];
+        self.write(ceph, &seconds, FILL_BYTES, DEPTH, &more)?;
+        self.rados(ceph, &["cleanup"]).map(drop)
+    }
+
+    /// Has Ceph's load generator write values of `size` bytes and leave them there.
+    fn write(
+        &self,
+        ceph: &Ceph,
+        seconds: &str,
+        size: u64,
+        depth: usize,
+        more: &[&str],
+    ) -> Result<String> {
+        let (size, depth) = (size.to_string(), depth.to_string());
+        let bench = ["bench", seconds, "write", "--no-cleanup"];
+        let load = ["-b", &size, "-t", &depth];
+        self.rados(ceph, &[&bench[..], &load, more].concat())
+    }
+
+    /// Ceph's tool, about the pool.
+    fn rados(&self, ceph: &Ceph, arguments: &[&str]) -> Result<String> {
+        let mut rados = self.command("rados");
+        rados.args(["--pool", POOL]).args(arguments);
+        output(ceph.known_to(&mut rados))
     }
 }
 
 /// How large the OSD is where so much memory can be had: at its largest, two thirds of that are in use.
 fn osd_mib(available_mib: u64) -> u64 {
     (available_mib / 3).clamp(*OSD_MIB.start(), *OSD_MIB.end())
-}
-
-/// Has the OSD take most of the memory that it will keep values in. A page that the system never gave away is cleared first, here and
-/// maybe by a host too: who writes into a new OSD measures that.
-fn use_once(ceph: &Ceph, osd_mib: u64) -> Result<()> {
-    let objects = ((osd_mib << 20) / 4 * 3 / FILL_BYTES).to_string();
-    let seconds = FILL_ONCE.as_secs().to_string();
-    let more = ["--max-objects", &objects];
-    write(ceph, &seconds, FILL_BYTES, DEPTH, &more)?;
-    rados(ceph, &["cleanup"]).map(drop)
-}
-
-/// Has Ceph's load generator write values of `size` bytes and leave them there.
-fn write(ceph: &Ceph, seconds: &str, size: u64, depth: usize, more: &[&str]) -> Result<String> {
-    let (size, depth) = (size.to_string(), depth.to_string());
-    let bench = ["bench", seconds, "write", "--no-cleanup"];
-    let load = ["-b", &size, "-t", &depth];
-    rados(ceph, &[&bench[..], &load, more].concat())
-}
-
-/// Ceph's tool, about the pool.
-fn rados(ceph: &Ceph, arguments: &[&str]) -> Result<String> {
-    let mut rados = command("rados");
-    rados.args(["--pool", POOL]).args(arguments);
-    output(ceph.known_to(&mut rados))
 }
 
 /// Reads the closing lines: `Total time run: 5.0`, `Total writes made: 100` (or `reads`).

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::bench::figures::Check;
 use crate::bench::measure::Bench;
-use crate::tool::{command, output};
+use crate::tool::output;
 
 /// What is asked beside the better of S3-FIFO and W-TinyLFU.
 const OF_THE_BETTER: f64 = 0.95;
@@ -80,7 +80,7 @@ pub fn arguments(trace: Option<&Path>) -> Vec<String> {
 impl Bench {
     /// Replays the trace, or the made-up one where there is none.
     pub fn hits(&self, trace: Option<&Path>) -> Result<Vec<Hits>> {
-        let mut program = command(&self.binary);
+        let mut program = self.command(&self.binary);
         let text = output(program.arg("bench").args(arguments(trace)).arg("--json"))?;
         text.lines()
             .map(|line| serde_json::from_str(line).with_context(|| format!("not ratios: {line}")))

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::bench::keeper::Keeper;
 use crate::bench::peers::{Server, ports, quiet};
 use crate::bench::sample::Sample;
 use crate::ceph::Ceph;
@@ -26,6 +27,8 @@ pub struct Bench {
     pub search: Vec<PathBuf>,
     /// Objects in the longer list.
     pub listed: u64,
+    /// Ends what was started and removes the folder: before the Ceph goes on which some of it stands.
+    pub keeper: Keeper,
     /// A throwaway Ceph, started when it is first asked for, where it can be had.
     pub ceph: OnceCell<Option<Ceph>>,
 }
@@ -39,7 +42,7 @@ impl Bench {
     /// Runs `forebay bench` with arguments divided by spaces, and more of them.
     pub fn ours(&self, arguments: &str, more: &[String]) -> Result<Sample> {
         let text = output(
-            command(&self.binary)
+            self.command(&self.binary)
                 .arg("bench")
                 .args(arguments.split(' '))
                 .args(more)
@@ -72,10 +75,13 @@ impl Bench {
         let [port] = ports()?;
         let port = port.to_string();
         let mut server =
-            quiet(command(&program).args(["-s", "-1", "-B", "127.0.0.1", "-p", &port]))?;
+            quiet(
+                self.command(&program)
+                    .args(["-s", "-1", "-B", "127.0.0.1", "-p", &port]),
+            )?;
         sleep(Duration::from_millis(500));
         let text = output(
-            command(&program)
+            self.command(&program)
                 .args([
                     "-c",
                     "127.0.0.1",
@@ -125,7 +131,7 @@ impl Bench {
         };
         let file = self.folder.join("fio");
         let text = output(
-            command(&program)
+            self.command(&program)
                 .args([
                     "--name=bench",
                     "--rw=randread",

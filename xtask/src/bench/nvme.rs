@@ -8,7 +8,7 @@ use crate::bench::peers::{Server, first_line, listening, ports, quiet};
 use crate::bench::probe::Probe;
 use crate::bench::redis::DEFAULTS;
 use crate::bench::sample::Sample;
-use crate::tool::{command, output};
+use crate::tool::output;
 
 const OURS: &str = "Forebay, NVMe/TCP";
 const VFIO_USER: &str = "Forebay, vfio-user";
@@ -151,7 +151,8 @@ pub fn nbdkit(bench: &Bench) -> Result<Option<Server>> {
     };
     let [port] = ports()?;
     let child = quiet(
-        command(&program)
+        bench
+            .command(&program)
             .args([
                 "--foreground",
                 "--ipaddr",
@@ -172,7 +173,7 @@ impl Bench {
             return Ok(None);
         };
         let fio = |mode: &str, block: &str, depth: usize| {
-            let mut fio = command(&program);
+            let mut fio = self.command(&program);
             fio.args(["--name=bench", "--ioengine=nbd", "--output-format=json"])
                 .arg(format!(
                     "--uri={}",

@@ -116,7 +116,8 @@ pub fn forebay(bench: &Bench, folder: &str, name: &'static str, flags: &[&str]) 
     let ready = bench.folder.join(format!("{folder}.ready"));
     let folder = bench.folder.join(folder);
     let child = quiet(
-        command(&bench.binary)
+        bench
+            .command(&bench.binary)
             .arg("serve")
             .arg(&folder)
             .args(["--s3", "127.0.0.1:0", "--rpc", "127.0.0.1:0"])
@@ -169,7 +170,8 @@ pub fn seaweedfs(bench: &Bench) -> Result<Option<Server>> {
     std::fs::write(&identities, text.to_string())?;
     let [master, volume, filer, s3] = ports_with_gaps()?;
     let child = quiet(
-        command(&program)
+        bench
+            .command(&program)
             .arg("server")
             .arg(format!("-dir={}", folder.display()))
             .args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"])
@@ -194,7 +196,8 @@ pub fn s3s(bench: &Bench) -> Result<Option<Server>> {
     std::fs::create_dir_all(&folder)?;
     let [port] = ports()?;
     let child = quiet(
-        command(&program)
+        bench
+            .command(&program)
             .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
             .args(["--host", "127.0.0.1", "--port"])
             .arg(port.to_string())
@@ -223,7 +226,7 @@ pub fn garage(bench: &Bench) -> Result<Option<Server>> {
     );
     std::fs::write(&config, text)?;
     let garage = |arguments: &[&str]| {
-        let mut command = command(&program);
+        let mut command = bench.command(&program);
         command.arg("-c").arg(&config).args(arguments);
         command.stderr(Stdio::null());
         command

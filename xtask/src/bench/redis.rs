@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::bench::measure::Bench;
 use crate::bench::peers::{Server, first_line, listening, ports, quiet};
 use crate::bench::sample::Sample;
-use crate::tool::{command, output};
+use crate::tool::output;
 
 /// What tables call it when nothing is durable.
 pub const DEFAULTS: &str = "Redis, defaults: not durable";
@@ -47,7 +47,8 @@ fn start(
     std::fs::create_dir_all(&folder)?;
     let [port] = ports()?;
     let child = quiet(
-        command(&program)
+        bench
+            .command(&program)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
             .arg(&folder)
             .args(flags),
@@ -64,7 +65,7 @@ impl Bench {
         let values = (VALUES_BYTES / size).min(VALUES_MAX);
         let round = |op: &str, requests: usize| -> Result<Sample> {
             let text = output(
-                command(&program)
+                self.command(&program)
                     .args(["-p", port, "--csv", "-t", op])
                     .args(by)
                     .args(["-d", &size.to_string(), "-r", &values.to_string()])

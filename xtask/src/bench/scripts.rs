@@ -46,7 +46,7 @@ impl Bench {
             return Ok(None);
         }
         // Makes the bucket, by putting an object there.
-        let mut prepare = command(&self.binary);
+        let mut prepare = self.command(&self.binary);
         prepare.args([
             "bench",
             "s3",
@@ -73,7 +73,7 @@ impl Bench {
             return Ok(None);
         };
         let text = output(
-            command(&python)
+            self.command(&python)
                 .arg(root().join("lab/peers").join(name))
                 .args(arguments)
                 .args(["--seconds", &self.seconds.to_string()]),
