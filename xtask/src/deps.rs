@@ -1,4 +1,4 @@
-//! Licences, banned packages and sources, as `deny.toml` says. The file is in cargo-deny's own
+//! Licences, banned packages and sources of what is shipped, as `deny.toml` says. The file is in cargo-deny's own
 //! format: where that tool is installed it has the last word, and nobody has to build it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::metadata::{Metadata, Package};
+use crate::metadata::{MAIN, MODULES, Metadata, Package, Workspace};
 use crate::tool::{cargo, installed, output, root, run};
 
 #[derive(Deserialize)]
@@ -44,15 +44,22 @@ struct Banned {
     reason: String,
 }
 
-/// Fails with every offence at once.
+/// Fails with every offence of a workspace at once.
 pub fn check() -> Result<()> {
     let text = std::fs::read_to_string(root().join("deny.toml"))?;
     let deny: Deny = toml::from_str(&text).context("deny.toml")?;
-    let metadata = Metadata::read()?;
-    let packages = metadata.reached()?;
+    for workspace in [&MAIN, &MODULES] {
+        check_workspace(workspace, &deny).context(workspace.manifest)?;
+    }
+    Ok(())
+}
+
+fn check_workspace(workspace: &Workspace, deny: &Deny) -> Result<()> {
+    let metadata = Metadata::of(workspace)?;
+    let packages = metadata.reached(workspace)?;
     let mut offences: Vec<String> = packages
         .iter()
-        .flat_map(|package| unlicensed(package, &deny))
+        .flat_map(|package| unlicensed(package, deny))
         .chain(sources(&packages))
         .collect();
     for banned in &deny.bans.deny {
@@ -60,7 +67,7 @@ pub fn check() -> Result<()> {
             .iter()
             .any(|package| package.name == banned.package)
         {
-            offences.extend(users(banned)?);
+            offences.extend(users(workspace, banned)?);
         }
     }
     if !offences.is_empty() {
@@ -68,14 +75,14 @@ pub fn check() -> Result<()> {
     }
     report_duplicates(&packages);
     if installed("cargo-deny") {
-        run(cargo().args([
-            "deny",
-            "--log-level=error",
-            "check",
-            "licenses",
-            "bans",
-            "sources",
-        ]))?;
+        let what = ["licenses", "bans", "sources"];
+        run(cargo()
+            .args(["deny", "--log-level=error"])
+            .args(["--manifest-path", workspace.manifest])
+            .args(["--target", workspace.platform])
+            .args(["check", "--config"])
+            .arg(root().join("deny.toml"))
+            .args(what))?;
     }
     Ok(())
 }
@@ -100,18 +107,9 @@ fn unlicensed(package: &Package, deny: &Deny) -> Option<String> {
 }
 
 /// Who uses a banned package and may not.
-fn users(banned: &Banned) -> Result<Vec<String>> {
-    let tree = output(cargo().args([
-        "tree",
-        "--locked",
-        "--workspace",
-        "--all-features",
-        "--prefix=none",
-        "--depth=1",
-        "--format={p}",
-        "--invert",
-        &banned.package,
-    ]))?;
+fn users(workspace: &Workspace, banned: &Banned) -> Result<Vec<String>> {
+    let mut tree = workspace.tree();
+    let tree = output(tree.args(["--depth=1", "--invert", &banned.package]))?;
     Ok(tree
         .lines()
         .skip(1)

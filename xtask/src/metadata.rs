@@ -1,11 +1,32 @@
 //! The part of `cargo metadata` that the checks read.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use anyhow::Result;
 use serde::Deserialize;
 
 use crate::tool::{cargo, output};
+
+/// A workspace of this repository.
+pub struct Workspace {
+    /// Its manifest, from the root.
+    pub manifest: &'static str,
+    /// What it is built for.
+    pub platform: &'static str,
+}
+
+/// What is linked into the binary, and what tests that.
+pub const MAIN: Workspace = Workspace {
+    manifest: "Cargo.toml",
+    platform: "x86_64-unknown-linux-gnu",
+};
+
+/// The functions that are shipped as source.
+pub const MODULES: Workspace = Workspace {
+    manifest: "modules/Cargo.toml",
+    platform: "wasm32-unknown-unknown",
+};
 
 /// Every package of the dependency graph, for all targets and features.
 #[derive(Deserialize)]
@@ -41,16 +62,38 @@ pub struct Dependency {
     pub kind: Option<String>,
 }
 
+impl Workspace {
+    /// `cargo tree` of all its packages with all their features, a line for each: its name and its version first.
+    pub fn tree(&self) -> Command {
+        let mut tree = cargo();
+        tree.args(["tree", "--locked", "--workspace", "--all-features"])
+            .args(["--manifest-path", self.manifest])
+            .args(["--target", self.platform])
+            .args(["--prefix=none", "--format={p}"]);
+        tree
+    }
+}
+
 impl Metadata {
-    /// Asks cargo; fails when `Cargo.lock` is not up to date.
+    /// Of the workspace that is the binary's.
     pub fn read() -> Result<Self> {
-        let text = output(cargo().args([
+        Metadata::of(&MAIN)
+    }
+
+    /// Asks cargo; fails when `Cargo.lock` is not up to date.
+    pub fn of(workspace: &Workspace) -> Result<Self> {
+        let all = [
             "metadata",
             "--format-version=1",
             "--locked",
             "--all-features",
-            "--filter-platform=x86_64-unknown-linux-gnu",
-        ]))?;
+        ];
+        let text = output(
+            cargo()
+                .args(all)
+                .args(["--manifest-path", workspace.manifest])
+                .args(["--filter-platform", workspace.platform]),
+        )?;
         Ok(serde_json::from_str(&text)?)
     }
 
@@ -61,17 +104,10 @@ impl Metadata {
             .filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// The packages that are really built on our platform. `cargo metadata` also follows features
+    /// The packages that are really built for the workspace's platform. `cargo metadata` also follows features
     /// that only name an optional package without asking for it; `cargo tree` does not.
-    pub fn reached(&self) -> Result<Vec<&Package>> {
-        let text = output(cargo().args([
-            "tree",
-            "--locked",
-            "--workspace",
-            "--all-features",
-            "--prefix=none",
-            "--format={p}",
-        ]))?;
+    pub fn reached(&self, workspace: &Workspace) -> Result<Vec<&Package>> {
+        let text = output(&mut workspace.tree())?;
         let named: BTreeSet<(&str, &str)> = text
             .lines()
             .filter_map(|line| {
