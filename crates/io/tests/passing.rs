@@ -1,19 +1,20 @@
 //! Files beside bytes, over a Unix socket.
 #![forbid(unsafe_code)]
 
+mod lingering;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_io::eventfd::Raise;
 use forebay_io::passing::{
     finish, give_up, send, take_files, try_recv, try_recv_files, try_send, wait_for_end,
 };
-use rustix::net::sockopt::set_socket_linger;
+use lingering::{LINGER, lingering};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
@@ -91,19 +92,6 @@ fn a_full_socket_would_block_and_the_end_is_seen() {
         try_send(&here, b"late", None).unwrap_err();
     });
 }
-
-/// A connection whose other end reads nothing, with bytes that it does not take; and that end.
-fn lingering() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (other, _) = listener.accept().unwrap();
-    stream.set_nonblocking(true).unwrap();
-    while stream.write(&[7; 64 << 10]).is_ok() {}
-    set_socket_linger(&stream, Some(LINGER)).unwrap();
-    (stream, other)
-}
-
-const LINGER: Duration = Duration::from_secs(8);
 
 #[test]
 fn closing_what_was_passed_holds_nobody() {

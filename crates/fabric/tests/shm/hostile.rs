@@ -2,11 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_fabric::shm::{self, MAGIC};
 use forebay_fabric::{
@@ -18,11 +16,11 @@ use forebay_mem::{PAGE_BYTES, Pool, Region, RegionSlice};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
-use rustix::net::sockopt::set_socket_linger;
 use tokio::net::UnixStream;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
 use crate::ends::{self, LEASE};
+use crate::lingering::{LINGER, lingering};
 use crate::run;
 
 const FRAME: usize = 64;
@@ -246,19 +244,6 @@ fn files_that_cannot_be_used_are_refused_and_no_more() {
         accepted.link.send(b"still there").await.unwrap();
     });
 }
-
-/// A connection with bytes that its other end does not take, which who closes it last waits for; and that end.
-fn lingering() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (other, _) = listener.accept().unwrap();
-    stream.set_nonblocking(true).unwrap();
-    while stream.write(&[7; 64 << 10]).is_ok() {}
-    set_socket_linger(&stream, Some(LINGER)).unwrap();
-    (stream, other)
-}
-
-const LINGER: Duration = Duration::from_secs(8);
 
 #[test]
 fn files_that_are_slow_to_close_hold_nobody() {

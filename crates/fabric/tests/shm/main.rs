@@ -5,6 +5,8 @@ mod ends;
 mod hostile;
 mod killed;
 mod letting_go;
+#[path = "../../../io/tests/lingering/mod.rs"]
+mod lingering;
 mod sessions;
 mod stalled;
 mod wakes;
