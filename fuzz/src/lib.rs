@@ -9,23 +9,26 @@
 pub mod direct;
 pub mod nvme;
 pub mod nvme_controller;
+pub mod nvme_host;
 pub mod tokens;
 pub mod vfio_user;
 
 use forebay_proto::s3::{
+    checksum::{self, Algorithm, Checksum, ChecksumType},
     chunked::{ChunkChain, Decoder, Event},
     cors, date, lifecycle,
-    policy::{Access, Policy},
+    policy::{Access, Decision, MAX_POLICY, Policy},
     sigv4::{self, AmzDate, CredentialScope, SigningKey},
     tags::{MAX_BUCKET_TAGS, Tags},
     uri, xml,
 };
+use serde_json::{Value, json};
 
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -33,6 +36,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("uri", uri),
     ("range", range),
     ("dates", dates),
+    ("checksums", checksums),
     ("token", tokens::token),
     ("token_payload", tokens::token_payload),
     ("direct_request", direct::direct_request),
@@ -43,6 +47,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("nvme_tcp", nvme::nvme_tcp),
     ("nvme_psk", nvme::nvme_psk),
     ("nvme_controller", nvme_controller::nvme_controller),
+    ("nvme_host", nvme_host::nvme_host),
     ("vfio_user", vfio_user::vfio_user),
 ];
 
@@ -204,9 +209,31 @@ pub fn policy(data: &[u8]) {
             resource: "bucket/key",
             context: &[("aws:SourceIp", "10.0.0.1"), ("s3:prefix", "a/")],
         };
-        assert_eq!(policy.evaluate(&access), policy.evaluate(&access));
+        let allowed = policy.evaluate(&access) == Decision::Allow;
+        assert!(!allowed || policy.may_allow(access.principal, access.action));
         let _ = policy.is_public();
+        if let Some(denying) = denying_all(data) {
+            assert_eq!(denying.evaluate(&access), Decision::Deny);
+        }
     }
+}
+
+/// A policy of this bucket, and behind what it says a denial of everything; `None`: it would be too long.
+fn denying_all(policy: &[u8]) -> Option<Policy> {
+    let mut policy: Value = serde_json::from_slice(policy).expect("a policy is JSON");
+    let denial = json!({
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "*",
+        "Resource": "arn:aws:s3:::bucket*",
+    });
+    match &mut policy["Statement"] {
+        Value::Array(statements) => statements.push(denial),
+        only => *only = Value::from(vec![only.take(), denial]),
+    }
+    let policy = policy.to_string();
+    let fits = policy.len() <= MAX_POLICY;
+    fits.then(|| Policy::parse(policy.as_bytes(), "bucket").expect("a policy still"))
 }
 
 /// Targets, hosts, queries, copy sources, entity tags, tag headers.
@@ -269,4 +296,36 @@ pub fn dates(data: &[u8]) {
         let again = date::parse_iso8601(&date::iso8601(unix_s * 1000));
         assert_eq!(again, i64::try_from(unix_s).ok());
     }
+}
+
+/// Values of checksum headers, and their names.
+pub fn checksums(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    for algorithm in Algorithm::ALL {
+        let value = Checksum::parse(algorithm, text);
+        if let Some(value) = value {
+            assert_eq!(value.as_bytes().len(), algorithm.length());
+            assert_eq!(Checksum::parse(algorithm, &value.to_base64()), Some(value));
+        }
+        match checksum::parse_composite(algorithm, text) {
+            Some((of_parts, Some(parts))) => {
+                let again = checksum::composite_text(&of_parts, parts);
+                let again = checksum::parse_composite(algorithm, &again);
+                assert_eq!(again, Some((of_parts, Some(parts))));
+            }
+            Some((whole, None)) => assert_eq!(value, Some(whole)),
+            None => assert_eq!(value, None),
+        }
+    }
+    if let Some(md5) = checksum::parse_content_md5(text) {
+        let again = checksum::encode_base64(&md5);
+        assert_eq!(checksum::parse_content_md5(&again), Some(md5));
+    }
+    let named = Algorithm::from_header(text);
+    assert!(named.is_none_or(|named| named.header() == text));
+    let named = Algorithm::parse(text);
+    assert!(named.is_none_or(|named| named.as_str().eq_ignore_ascii_case(text)));
+    let _ = (ChecksumType::parse(text), Algorithm::from_element(text));
 }

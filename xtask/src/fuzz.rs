@@ -51,3 +51,35 @@ fn fuzz(name: &str, seconds: u32) -> Result<()> {
             .arg(format!("-artifact_prefix={}/", artifacts.display())),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The names in a folder, without the endings of files.
+    fn names(folder: &str) -> BTreeSet<String> {
+        let entries = std::fs::read_dir(root().join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_target_is_in_the_manifest_and_has_seeds() {
+        let text = std::fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+        let manifest: toml::Table = toml::from_str(&text).unwrap();
+        let programs = manifest["bin"].as_array().unwrap().iter();
+        let listed: BTreeSet<String> = programs
+            .map(|program| program["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names("fuzz/fuzz_targets"), listed);
+        assert_eq!(names("fuzz/corpus"), listed);
+        for name in listed {
+            let seeds = names(&format!("fuzz/corpus/{name}"));
+            assert!(seeds.len() >= 5, "{name} has {} seeds", seeds.len());
+        }
+    }
+}

@@ -30,7 +30,8 @@
 //!
 //! # How it is tested
 //! `tests/shm` and `tests/iwarp` run the suite over each fabric, and what only that fabric has: clients that scribble, truncate and are
-//! killed, sessions against a model, frames that break the protocol. `examples/shm_rate.rs` measures.
+//! killed, sessions against a model, frames that break the protocol; frames over shared memory are fuzzed (`shm_frame`).
+//! `examples/shm_rate.rs` measures.
 #![forbid(unsafe_code)]
 
 mod connection;

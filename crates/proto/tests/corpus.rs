@@ -197,3 +197,135 @@ fn seeds_of_nvme_tcp_end_as_their_names_say() {
         assert_eq!(ends(name), end, "{name}");
     }
 }
+
+/// The same of what a host reads of a controller.
+#[test]
+fn seeds_of_an_nvme_host_are_what_their_names_say() {
+    use forebay_proto::nvme::discovery::DiscoveryLog;
+    use forebay_proto::nvme::identify::{
+        Descriptors, IdentifyBlocks, IdentifyController, IdentifyKv, list_entries,
+    };
+    use forebay_proto::nvme::kv::ListReader;
+    let seed = |name: &str| {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nvme_host");
+        // The first byte says what it is.
+        fs::read(corpus.join(name)).expect("seed").split_off(1)
+    };
+    let controller = IdentifyController::decode(&seed("controller")).expect("a controller");
+    assert_eq!(controller.subnqn, "nqn.2026-01.example:pool");
+    assert!(IdentifyController::decode(&seed("controller_texts_not_ascii")).is_some());
+    assert!(IdentifyController::decode(&seed("controller_short")).is_none());
+    for (name, lba_shift) in [
+        ("blocks", Some(12)),
+        ("blocks_format_17", Some(9)),
+        ("blocks_with_metadata", None),
+        ("blocks_of_a_byte", None),
+    ] {
+        let blocks = IdentifyBlocks::decode(&seed(name));
+        assert_eq!(blocks.map(|blocks| blocks.lba_shift), lba_shift, "{name}");
+    }
+    for (name, result_bytes_max) in [
+        ("kv", 0),
+        ("kv_vendor", 1 << 20),
+        ("kv_vendor_later_version", 0),
+    ] {
+        let vendor = IdentifyKv::decode(&seed(name)).expect("a namespace").vendor;
+        assert_eq!(vendor.result_bytes_max, result_bytes_max, "{name}");
+    }
+    for (name, csi) in [
+        ("descriptors", Some(1)),
+        ("descriptors_length_lies", Some(1)),
+        ("descriptors_unknown_and_short", Some(1)),
+    ] {
+        let descriptors = Descriptors::decode(&seed(name));
+        assert_eq!(descriptors.csi, csi, "{name}");
+        let whole = name != "descriptors_unknown_and_short";
+        assert_eq!(descriptors.nguid.is_some(), whole, "{name}");
+    }
+    assert_eq!(
+        list_entries(&seed("namespaces")).collect::<Vec<_>>(),
+        [1, 2, 9]
+    );
+    assert_eq!(list_entries(&seed("namespaces_full")).count(), 1024);
+    for (name, entries) in [
+        ("discovery", Some(2)),
+        ("discovery_shorter_than_it_says", None),
+        ("discovery_count_wraps", None),
+        ("discovery_texts_not_ascii", Some(1)),
+    ] {
+        let log = DiscoveryLog::decode(&seed(name));
+        assert_eq!(log.map(|log| log.entries.len()), entries, "{name}");
+    }
+    for (name, keys, left) in [
+        ("keys", 3, 0),
+        ("keys_count_lies", 3, u32::MAX - 3),
+        ("keys_length_lies", 1, 1),
+        ("keys_last_without_padding", 2, 0),
+        ("keys_empty_ones", 3, 0),
+    ] {
+        let seed = seed(name);
+        let mut reader = ListReader::new(&seed).expect("a list");
+        assert_eq!(
+            (reader.by_ref().count(), reader.left()),
+            (keys, left),
+            "{name}"
+        );
+    }
+    for (name, proves) in [
+        ("proves", true),
+        ("proves_both", true),
+        ("proves_both_wrong", false),
+        ("proves_both_unproved", false),
+        ("proves_answered_by_a_challenge", false),
+        ("proves_other_transaction", false),
+        ("proves_hash_length_wrong", false),
+        ("proves_failure", false),
+        ("proves_in_a_group", false),
+        ("proves_group_short", false),
+    ] {
+        let done = targets::nvme_host::proves(&seed(name));
+        assert_eq!(done, Some(proves), "{name}");
+    }
+}
+
+/// The same of checksums.
+#[test]
+fn seeds_of_checksums_are_what_their_names_say() {
+    use forebay_proto::s3::checksum::{
+        Algorithm, Checksum, ChecksumType, parse_composite, parse_content_md5,
+    };
+    let seed = |name: &str| {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/checksums");
+        fs::read_to_string(corpus.join(name)).expect("UTF-8 seed")
+    };
+    for (name, algorithm, good) in [
+        ("crc32", Algorithm::Crc32, true),
+        ("crc32", Algorithm::Crc64Nvme, false),
+        ("crc64nvme", Algorithm::Crc64Nvme, true),
+        ("sha1", Algorithm::Sha1, true),
+        ("sha256", Algorithm::Sha256, true),
+        ("crc32_no_padding", Algorithm::Crc32, false),
+        ("33_bytes", Algorithm::Sha256, false),
+        ("45_characters", Algorithm::Sha256, false),
+        ("url_alphabet", Algorithm::Crc32, false),
+    ] {
+        let value = Checksum::parse(algorithm, &seed(name));
+        assert_eq!(value.is_some(), good, "{name}: {value:?}");
+    }
+    for (name, algorithm, parts) in [
+        ("sha256_composite", Algorithm::Sha256, Some(10_000)),
+        ("crc32_composite_leading_zeroes", Algorithm::Crc32, Some(7)),
+        ("crc32_composite_too_many", Algorithm::Crc32, None),
+        ("crc32_composite_signed", Algorithm::Crc32, None),
+    ] {
+        let found = parse_composite(algorithm, &seed(name));
+        assert_eq!(found.and_then(|(_, parts)| parts), parts, "{name}");
+    }
+    assert!(parse_content_md5(&seed("md5")).is_some());
+    let header = Algorithm::from_header(&seed("header"));
+    assert_eq!(header, Some(Algorithm::Crc64Nvme));
+    let element = Algorithm::from_element(&seed("element"));
+    assert_eq!(element, Some(Algorithm::Crc32C));
+    let kind = ChecksumType::parse(&seed("type"));
+    assert_eq!(kind, Some(ChecksumType::FullObject));
+}

@@ -30,6 +30,8 @@
 
 mod control;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod link;
 mod mapping;
 mod regions;
