@@ -76,6 +76,12 @@ async fn start(name: &str) -> (Client, Arc<Sessions>, mpsc::UnboundedReceiver<Ev
     (client.unwrap(), sessions, happened)
 }
 
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
 impl Fake {
     fn tell(&self, event: Event) {
         // A test that has ended wants to know no more.
