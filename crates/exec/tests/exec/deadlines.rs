@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_exec::{Exec, Limits};
+use forebay_io::Clock;
 use forebay_mem::{Buf, Region};
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
     Address, Body, ByteRange, ErrorKind, Execute, Executed, Input, MemoryStore, Module, Object,
     Output, Result, Seal, Store, StoreError, StoreOptions, Stored, Upload, VersionId,
 };
-use tokio::time::{sleep, timeout};
+use tokio::task::yield_now;
+use tokio::time::{Instant, advance, pause, resume, timeout};
 
 use crate::support::{MODULES, SOON, World, assert_kind, own};
 
-/// What of a store never answers; a commit does so in the end.
+/// What of a store never answers; a commit does so when the call's time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stalls {
     Module,
@@ -72,14 +74,36 @@ impl Detour<MemoryStore> for Stalls {
 
     async fn commit(&self, upload: <MemoryStore as Store>::Upload, seal: Seal) -> Result<Stored> {
         if *self == Stalls::Commit {
-            sleep(Duration::from_millis(400)).await;
+            pause();
+            advance(2 * LONG).await;
+            resume();
+            // Whoever did not wait would go now.
+            yield_now().await;
         }
         upload.commit(seal).await
     }
 }
 
-/// A call of 200 ms that reads a short input and stores its output, over a store that stalls.
-async fn stalled(world: &World, stalls: Stalls) -> Result<Executed> {
+/// The runtime's time, which passes as a test says.
+#[derive(Debug)]
+struct Told(Instant);
+
+impl Clock for Told {
+    fn unix_millis(&self) -> u64 {
+        0
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+const SHORT: Duration = Duration::from_millis(200);
+/// Longer than a call takes that does not stall, on however busy a machine.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A call with a deadline that reads a short input and stores its output, over a store that stalls.
+async fn stalled(world: &World, stalls: Stalls, deadline: Duration) -> Result<Executed> {
     world.put("hers", "in", b"in").await;
     let text = own(
         "(drop (call $read (i32.const 0) (i64.const 0) (i32.const 0) (i32.const 2)))
@@ -103,11 +127,10 @@ async fn stalled(world: &World, stalls: Stalls) -> Result<Executed> {
             options: StoreOptions::default(),
             seal: Seal::default(),
         },
-        deadline: Some(Duration::from_millis(200)),
+        deadline: Some(deadline),
         ..Execute::inline("alice", module, &inputs, b"", 0)
     };
-    let executing = store.execute(call);
-    timeout(SOON, executing).await.expect("an end in time")
+    store.execute(call).await
 }
 
 #[track_caller]
@@ -126,7 +149,9 @@ async fn a_store_that_stalls_does_not_hold_a_call() {
         Stalls::Write,
     ] {
         let world = World::new().await;
-        assert_out_of_time(&stalled(&world, stalls).await.unwrap_err());
+        let executing = timeout(6 * SOON, stalled(&world, stalls, SHORT));
+        let executed = executing.await.expect("an end in time");
+        assert_out_of_time(&executed.unwrap_err());
         let out = Address::object("hers", b"out");
         let error = world.store.stat(out, None).await.unwrap_err();
         assert_kind(&error, ErrorKind::NotFound);
@@ -135,8 +160,12 @@ async fn a_store_that_stalls_does_not_hold_a_call() {
 
 #[tokio::test]
 async fn what_is_being_committed_is_waited_for() {
-    let world = World::new().await;
-    let executed = stalled(&world, Stalls::Commit).await.unwrap();
+    let limits = Limits {
+        deadline: LONG,
+        ..Limits::default()
+    };
+    let world = World::by(Arc::new(Told(Instant::now())), limits).await;
+    let executed = stalled(&world, Stalls::Commit, LONG).await.unwrap();
     assert_eq!(executed.stored.unwrap().meta.size, 2);
 }
 
