@@ -17,8 +17,9 @@ use tokio::io::Interest;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use super::inbox::Room;
 use super::link::{Ended, Io, SESSION_ENDED, Shared};
-use super::orders::{Inbox, Order, SPENT_MAX};
+use super::orders::Order;
 use super::receiver::{End, Receiver, is_passing};
 use super::stall::Stall;
 use crate::{CloseReason, ErrorKind};
@@ -27,10 +28,6 @@ use crate::{CloseReason, ErrorKind};
 const ROUNDS_MAX: usize = 16;
 /// Looks at the socket in a row before other tasks get a turn; some microseconds.
 const LOOKS: usize = 8;
-/// Messages that nobody has taken, in bytes: beyond, nothing is received unless the peer owes an answer ...
-const WAITING_BYTES_MAX: usize = 1 << 20;
-/// ... and beyond this, it talks instead of answering.
-const UNANSWERED_BYTES_MAX: usize = 16 << 20;
 /// How long the end of a connection may take: what the peer still sends must be read, or it would not see what it was sent.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -288,18 +285,10 @@ fn look(
 
 /// Whether messages wait that nobody takes, and nothing else is to be received.
 fn is_full(shared: &Shared, io: &Io) -> Result<bool, End> {
-    let mut inbox = shared.inbox.lock();
-    if inbox.bytes < WAITING_BYTES_MAX {
-        return Ok(false);
-    }
-    if !io.sender.awaits_answers() {
-        inbox.full = true;
-        return Ok(true);
-    }
-    if inbox.bytes < UNANSWERED_BYTES_MAX {
-        Ok(false)
-    } else {
-        Err(End::Fault(Fault::Stream))
+    match shared.inbox.lock().room(io.sender.awaits_answers()) {
+        Room::Some => Ok(false),
+        Room::None => Ok(true),
+        Room::Exceeded => Err(End::Fault(Fault::Stream)),
     }
 }
 
@@ -323,12 +312,8 @@ fn pass_on(shared: &Shared, receiver: &mut Receiver, io: &mut Io) {
     }
     io.sender.told(outcome.messages.len());
     let mut inbox = shared.inbox.lock();
-    for message in outcome.messages.drain(..) {
-        inbox.bytes += Inbox::weight(&message);
-        inbox.messages.push_back(message);
-    }
-    receiver.spare.append(&mut inbox.spent);
-    receiver.spare.truncate(SPENT_MAX);
+    inbox.put(outcome.messages.drain(..));
+    receiver.spare.keep_all(&mut inbox.spent);
     let waker = inbox.receiver.take();
     drop(inbox);
     if let Some(waker) = waker {

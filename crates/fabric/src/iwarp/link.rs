@@ -13,8 +13,10 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::OUTSTANDING_BYTES_MAX;
+use super::backlog::{Counted, Share};
 use super::driver::Driver;
-use super::orders::{Inbox, Order, Orders, ReadOrder, SPENT_MAX};
+use super::inbox::Inbox;
+use super::orders::{Order, Orders, ReadOrder};
 use super::receiver::Receiver;
 use super::regions::Regions;
 use super::sender::Sender;
@@ -26,8 +28,8 @@ use crate::{
 
 /// How long a peer may take to receive an answer, or send the rest of a segment, that holds memory somebody withdraws.
 const WITHDRAW: Duration = Duration::from_secs(5);
-/// Messages that calls have ordered and the system has not taken; more wait.
-const TALK_BYTES_MAX: usize = 1 << 20;
+/// Messages that calls have ordered and the system has not taken; more wait. About [`ENOUGH`] of the longest.
+const TALK_BYTES_MAX: usize = 128 << 10;
 /// Room that every order takes besides its payload.
 const ORDER_BYTES: usize = 64;
 
@@ -127,9 +129,7 @@ impl Io {
             shared.talk.add_permits(std::mem::take(&mut outcome.talk));
         }
         if !outcome.spent.is_empty() {
-            let mut orders = shared.orders.lock();
-            orders.spent.append(&mut outcome.spent);
-            orders.spent.truncate(SPENT_MAX);
+            shared.orders.lock().spent.keep_all(&mut outcome.spent);
         }
     }
 }
@@ -262,6 +262,7 @@ impl IwarpLink {
         sender: Sender,
         receiver: Receiver,
         stall: Duration,
+        share: Option<Arc<Share>>,
     ) -> IwarpLink {
         let shared = Arc::new(Shared {
             io: Mutex::new(Io {
@@ -271,7 +272,7 @@ impl IwarpLink {
                 early: VecDeque::new(),
             }),
             orders: Mutex::default(),
-            inbox: Mutex::default(),
+            inbox: Mutex::new(Inbox::of(Counted::of(share))),
             room: Semaphore::new(OUTSTANDING_BYTES_MAX),
             talk: Semaphore::new(TALK_BYTES_MAX),
             released: Notify::new(),
@@ -390,7 +391,7 @@ impl Link for IwarpLink {
         if self.shared.end.get().is_some() {
             return Err(self.shared.closed());
         }
-        let mut copy = orders.spent.pop().unwrap_or_default();
+        let mut copy = orders.spent.take();
         copy.clear();
         copy.extend_from_slice(message);
         orders.waiting.push_back(Order::Send {
@@ -408,14 +409,8 @@ impl Link for IwarpLink {
     async fn recv(&self, into: &mut Vec<u8>) -> Result<Option<()>> {
         poll_fn(|cx| {
             let mut inbox = self.shared.inbox.lock();
-            if let Some(message) = inbox.messages.pop_front() {
-                inbox.bytes -= Inbox::weight(&message);
-                let spent = std::mem::replace(into, message);
-                if inbox.spent.len() < SPENT_MAX && spent.capacity() > 0 {
-                    inbox.spent.push(spent);
-                }
-                let resume = inbox.full && inbox.messages.len() < 16;
-                inbox.full &= !resume;
+            if let Some((message, resume)) = inbox.take() {
+                inbox.spent.keep(std::mem::replace(into, message));
                 drop(inbox);
                 if resume {
                     let mut orders = self.shared.orders.lock();
@@ -523,7 +518,8 @@ mod tests {
         };
         let receiver = Receiver::new(limits, true);
         let hour = Duration::from_secs(3600);
-        let link = IwarpLink::start(Stream::from(stream).into(), sender, receiver, hour);
+        let wire = Stream::from(stream).into();
+        let link = IwarpLink::start(wire, sender, receiver, hour, None);
         let memory = Region::anonymous(4096).unwrap().slice(0..4096).unwrap();
         let exposure = link.expose(memory, Access::Read).await.unwrap();
         let Stag(source_stag) = exposure.stag;

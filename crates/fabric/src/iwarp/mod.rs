@@ -14,9 +14,11 @@
 //! the link when the peer lets it wait too long.
 //!
 //! # Bounds
-//! At most [`OUTSTANDING_BYTES_MAX`] of payload and 1 MiB of messages ordered and not yet sent; at most [`READS_MAX`] reads in either
-//! direction at once; at most 4096 regions a link. A peer whose messages nobody takes is no longer read from, unless an answer is
-//! awaited from it. A peer that does not go on with what it has to take or to answer (`stall`) has 30 s, and may then connect anew.
+//! At most [`OUTSTANDING_BYTES_MAX`] of payload and 128 KiB of messages ordered and not yet sent; at most [`READS_MAX`] reads in either
+//! direction at once; at most 4096 regions a link. A peer of whose messages 128 KiB wait, because nobody takes them (`inbox`), is no longer
+//! read from; unless an answer is awaited from it, which comes behind them: then 16 MiB may wait, and what is beyond the 128 KiB counts for its
+//! tenant (`backlog`). With more, its link ends. A peer that does not go on with what it has to take or to answer (`stall`) has 30 s, and may
+//! then connect anew.
 //!
 //! # What is withdrawn too early
 //! Payload for a region that is no longer exposed ends the link (RFC 5040 section 7). It could be dropped as safely, but a fence behind it
@@ -27,8 +29,10 @@
 //! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.
 use std::time::Duration;
 
+mod backlog;
 mod driver;
 mod fpdu;
+mod inbox;
 mod kernel;
 mod keys;
 mod link;
@@ -37,6 +41,7 @@ mod receiver;
 mod regions;
 mod sender;
 mod setup;
+mod spent;
 mod stall;
 mod stream;
 mod tls;
@@ -44,6 +49,7 @@ mod wire;
 
 use crate::STALL;
 
+pub(crate) use backlog::{Backlog, Share};
 pub use link::IwarpLink;
 pub use setup::{accept, accept_of, connect};
 pub use stream::Stream;

@@ -6,6 +6,7 @@ use std::task::Waker;
 use forebay_mem::{Buf, BufMut};
 use tokio::sync::oneshot;
 
+use super::spent::Spent;
 use crate::RemoteRange;
 
 /// One thing to send. `bytes` of it were taken from the link's room, and go back when it is sent.
@@ -38,28 +39,5 @@ pub(super) struct Orders {
     /// The task sleeps, and is to be woken by this.
     pub(super) sleeper: Option<Waker>,
     /// Memory of messages that are sent.
-    pub(super) spent: Vec<Vec<u8>>,
-}
-
-/// Messages not yet taken.
-#[derive(Default)]
-pub(super) struct Inbox {
-    pub(super) messages: VecDeque<Vec<u8>>,
-    pub(super) bytes: usize,
-    /// The task waits until some are taken.
-    pub(super) full: bool,
-    /// Whoever waits for a message.
-    pub(super) receiver: Option<Waker>,
-    /// Memory of messages that are taken.
-    pub(super) spent: Vec<Vec<u8>>,
-}
-
-/// Messages' memory that is kept for reuse, each way.
-pub(super) const SPENT_MAX: usize = 16;
-
-impl Inbox {
-    /// What a waiting message weighs, in bytes: an empty one is memory, too.
-    pub(super) fn weight(message: &[u8]) -> usize {
-        message.len() + 64
-    }
+    pub(super) spent: Spent,
 }

@@ -17,6 +17,7 @@ use forebay_proto::iwarp::{Event, Fault, Inbound, Limits, Progress, Segment};
 
 use super::orders::ReadOrder;
 use super::regions::Regions;
+use super::spent::Spent;
 use super::wire::Wire;
 
 /// Room for heads, and for short segments.
@@ -106,7 +107,7 @@ pub(super) struct Receiver {
     reads: VecDeque<ReadOrder>,
     message: Vec<u8>,
     /// Memory for the next messages.
-    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) spare: Spent,
     /// Bytes of a segment, a moving average.
     average: usize,
     /// Bytes of answers that came so far.
@@ -130,7 +131,7 @@ impl Receiver {
             current: None,
             reads: VecDeque::new(),
             message: Vec::new(),
-            spare: Vec::new(),
+            spare: Spent::default(),
             average: 0,
             received: 0,
             outcome: Outcome::default(),
@@ -309,7 +310,7 @@ impl Receiver {
             } => {
                 let offset = offset as usize;
                 if offset == 0 {
-                    self.message = self.spare.pop().unwrap_or_default();
+                    self.message = self.spare.take();
                 }
                 self.message.resize(offset + payload_bytes, 0);
                 if let Some(stag) = invalidate.filter(|_| last) {

@@ -13,6 +13,7 @@ use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
 use super::receiver::LONG_BYTES;
 use super::regions::Regions;
+use super::spent::Spent;
 use super::stall::Moved;
 use super::wire::Wire;
 use crate::{RemoteRange, Stag};
@@ -49,7 +50,7 @@ pub(super) struct Outcome {
     /// Pinned memory was let go that somebody waits to withdraw.
     pub(super) released: bool,
     /// Memory of messages that are sent.
-    pub(super) spent: Vec<Vec<u8>>,
+    pub(super) spent: Spent,
     /// Read Requests that were made, with the STags of their sinks.
     pub(super) issued: Vec<(u32, ReadOrder)>,
     /// How many Read Requests of the peer were answered.
@@ -483,7 +484,7 @@ impl Sender {
                 _ => self.outcome.room += room,
             }
             match fpdu.payload {
-                Payload::Message(memory) => self.outcome.spent.push(memory),
+                Payload::Message(memory) => self.outcome.spent.keep(memory),
                 Payload::Exposed(piece) if piece.last => {
                     self.outcome.released |= regions.unpin(piece.stag);
                 }

@@ -10,13 +10,14 @@ use forebay_proto::iwarp::{Fault, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::backlog::Share;
 use super::link::IwarpLink;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
-use crate::{Accepted, Connection, Error, ErrorKind, MESSAGE_BYTES_MAX, Result, Sessions};
+use crate::{Accepted, Connection, Error, ErrorKind, MESSAGE_BYTES_MAX, Result, Session, Sessions};
 
 /// How long an initiator may take to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -37,7 +38,7 @@ pub async fn accept<T>(
     options: Options,
     admit: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<(IwarpLink, T)> {
-    let made = in_time(hear(stream.into(), &options, admit)).await?;
+    let made = in_time(hear(stream.into(), &options, admit, |_| None)).await?;
     made.link.answer(&made.reply)?;
     Ok((made.link, made.admitted))
 }
@@ -53,7 +54,8 @@ pub async fn accept_of(
     sessions: &Sessions,
 ) -> Result<Accepted> {
     let admit = |data: &[u8]| sessions.admit(data.try_into().ok()?);
-    let made = in_time(hear(stream.into(), &options, admit)).await?;
+    let share = |session: &Arc<Session>| Some(session.backlog());
+    let made = in_time(hear(stream.into(), &options, admit, share)).await?;
     // Nothing is waited for while the peer was not answered, or an end of this call would leave the link there.
     let Made {
         link,
@@ -84,11 +86,12 @@ async fn in_time<T>(hearing: impl Future<Output = Result<T>>) -> Result<T> {
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "no MPA request came in time")))
 }
 
-/// Receives the peer's request, and refuses it or makes a link.
+/// Receives the peer's request, and refuses it or makes a link; `share` tells where is counted what waits for whom was admitted.
 async fn hear<T>(
     mut stream: Stream,
     options: &Options,
     admit: impl FnOnce(&[u8]) -> Option<T>,
+    share: impl FnOnce(&T) -> Option<Arc<Share>>,
 ) -> Result<Made<T>> {
     let terms = prepare(options, stream.tcp()).map_err(failed)?;
     let mut bytes = [0; FRAME_BYTES_MAX];
@@ -110,8 +113,9 @@ async fn hear<T>(
     let mut sender = Sender::new(agreed.crc, segment_bytes(options), agreed.ord, true);
     sender.refuses_with(refusal);
     let receiver = Receiver::new(limits(agreed.ird, agreed.rtr), agreed.crc);
+    let share = share(&admitted);
     Ok(Made {
-        link: IwarpLink::start(stream.into(), sender, receiver, options.stall),
+        link: IwarpLink::start(stream.into(), sender, receiver, options.stall, share),
         reply: reply.encode().unwrap_or_default(),
         admitted,
     })
@@ -166,11 +170,13 @@ async fn connect_in_time(
         Some(Rtr::Send) | None => {}
     }
     let receiver = Receiver::new(limits(agreed.ird, None), agreed.crc);
+    let wire = stream.into();
     Ok(IwarpLink::start(
-        stream.into(),
+        wire,
         sender,
         receiver,
         options.stall,
+        None,
     ))
 }
 

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::seats::Seats;
-use crate::shm::Share;
+use crate::{iwarp, shm};
 
 pub use grant::{Grant, Granted};
 pub use lent::{Lent, Registered, RegisteredId};
@@ -77,6 +77,9 @@ pub struct Limits {
     pub links: usize,
     /// Links of all sessions together. A tenant has no more of them than it leaves: alone a half, of two each a third.
     pub links_in_all: usize,
+    /// Bytes of messages that nobody has taken, over all iWARP links whose peers owe an answer, beyond the first 128 KiB of each. A tenant
+    /// has no more of them than it leaves: alone a half, of two each a third.
+    pub backlog: usize,
     /// Registered regions of one session.
     pub regions: usize,
     /// Grants of one session.
@@ -94,6 +97,7 @@ impl Default for Limits {
             sessions_per_tenant: 16_384,
             links: 16,
             links_in_all: 65_536,
+            backlog: 64 << 20,
             regions: 1024,
             grants: 4096,
             lease: Duration::from_secs(15 * 60),
@@ -142,6 +146,7 @@ pub struct Sessions {
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
     seats: Arc<Seats>,
+    backlog: Arc<iwarp::Backlog>,
     table: Mutex<Table>,
     opened: Notify,
 }
@@ -152,26 +157,41 @@ struct Table {
     per_tenant: HashMap<Box<str>, Tenant>,
 }
 
-/// What the sessions of one tenant have together.
+/// What the sessions of one tenant have together. It may outlive them all: a file that somebody serves is let go when he answers.
 #[derive(Default)]
 struct Tenant {
     sessions: BTreeSet<SessionId>,
-    /// What is mapped for one of them may outlive them all: a file that somebody serves is let go when he answers.
-    mapped: Weak<Share>,
+    mapped: Weak<shm::Share>,
+    backlog: Weak<iwarp::Share>,
+}
+
+/// Where one session finds that.
+struct Shares {
+    mapped: Arc<shm::Share>,
+    backlog: Arc<iwarp::Share>,
 }
 
 impl Tenant {
-    fn share(&mut self) -> Arc<Share> {
-        self.mapped.upgrade().unwrap_or_else(|| {
-            let share = Arc::new(Share::of_tenant());
-            self.mapped = Arc::downgrade(&share);
-            share
-        })
+    fn shares(&mut self, backlog: &Arc<iwarp::Backlog>) -> Shares {
+        Shares {
+            mapped: kept(&mut self.mapped, shm::Share::of_tenant),
+            backlog: kept(&mut self.backlog, || backlog.share()),
+        }
     }
 
     fn has_nothing(&self) -> bool {
-        self.sessions.is_empty() && self.mapped.strong_count() == 0
+        let others = self.mapped.strong_count() + self.backlog.strong_count();
+        self.sessions.is_empty() && others == 0
     }
+}
+
+/// The one that is there, or a new one.
+fn kept<T>(share: &mut Weak<T>, new: impl FnOnce() -> T) -> Arc<T> {
+    share.upgrade().unwrap_or_else(|| {
+        let new = Arc::new(new());
+        *share = Arc::downgrade(&new);
+        new
+    })
 }
 
 impl Sessions {
@@ -179,8 +199,9 @@ impl Sessions {
     pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Sessions {
         Sessions {
             clock,
-            limits: Arc::new(limits),
             seats: Arc::default(),
+            backlog: iwarp::Backlog::new(limits.backlog),
+            limits: Arc::new(limits),
             table: Mutex::default(),
             opened: Notify::new(),
         }
@@ -215,8 +236,8 @@ impl Sessions {
             return Err(Refused::TenantSessions);
         }
         of_tenant.sessions.insert(id);
-        let mapped = of_tenant.share();
-        let session = Session::new(id, principal, key, clock, limits, seats, mapped);
+        let shares = of_tenant.shares(&self.backlog);
+        let session = Session::new(id, principal, key, clock, limits, seats, shares);
         session.extend(lease);
         let session = Arc::new(session);
         table.sessions.insert(id, session.clone());

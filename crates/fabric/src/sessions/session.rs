@@ -17,9 +17,8 @@ use super::lent::{Lent, Registered, RegisteredId};
 use super::proof::{PROOF_BYTES, proof};
 use super::seats::Seats;
 use super::window::Window;
-use super::{Limits, Principal, Refused, SessionId};
-use crate::shm::Share;
-use crate::{Access, CloseReason, Connection, Fabric, Link};
+use super::{Limits, Principal, Refused, SessionId, Shares};
+use crate::{Access, CloseReason, Connection, Fabric, Link, iwarp, shm};
 
 /// Names a link in its session; never reused there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +45,8 @@ pub struct Session {
     until: AtomicU64,
     shm: Traffic,
     iwarp: Traffic,
-    /// What its tenant has mapped here.
-    mapped: Arc<Share>,
+    /// What its tenant has.
+    shares: Shares,
     state: Mutex<State>,
     /// How many of its links are being served.
     served: AtomicUsize,
@@ -137,7 +136,7 @@ impl Session {
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
         seats: Arc<Seats>,
-        mapped: Arc<Share>,
+        shares: Shares,
     ) -> Session {
         Session {
             id,
@@ -153,7 +152,7 @@ impl Session {
             until: AtomicU64::new(0),
             shm: Traffic::default(),
             iwarp: Traffic::default(),
-            mapped,
+            shares,
             state: Mutex::default(),
             served: AtomicUsize::new(0),
             silent: Notify::new(),
@@ -241,8 +240,14 @@ impl Session {
         }
     }
 
-    pub(crate) fn mapped(&self) -> Arc<Share> {
-        self.mapped.clone()
+    /// What its tenant has mapped here.
+    pub(crate) fn mapped(&self) -> Arc<shm::Share> {
+        self.shares.mapped.clone()
+    }
+
+    /// What waits here because its tenant's clients owe what comes behind it.
+    pub(crate) fn backlog(&self) -> Arc<iwarp::Share> {
+        self.shares.backlog.clone()
     }
 
     /// The most it may hold.

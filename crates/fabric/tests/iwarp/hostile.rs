@@ -91,7 +91,7 @@ fn tagged(opcode: Opcode, stag: u32, offset: u64, last: bool, payload: &[u8]) ->
     frame(&header.encode(), payload, false)
 }
 
-fn untagged(opcode: Opcode, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
+pub fn untagged(opcode: Opcode, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
     frame(&head(opcode, queue, msn).encode(), payload, false)
 }
 

@@ -3,6 +3,7 @@
 //! Two of our own ends agree whatever they say; the frames are therefore also compared with known ones (room `proto`) and with
 //! another implementation (`lab/siw`).
 
+mod backlog;
 mod hostile;
 mod setup;
 mod tls;

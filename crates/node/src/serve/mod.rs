@@ -153,15 +153,17 @@ async fn start(args: &ServeArgs) -> Outcome<(Node, Listeners, Option<Held>)> {
             (leaf.await?, Some(held))
         }
     };
-    let sessions = sessions(args, &system);
+    let sessions = sessions(args, &system, memory.pool);
     let (node, listeners) = Node::assemble(args, leaf, pool, clock, sessions).await?;
     Ok((node, listeners, held))
 }
 
-/// Their links are connections of the shards, which S3 shares with them.
-fn sessions(args: &ServeArgs, clock: &Arc<SystemClock>) -> Arc<Sessions> {
+/// Their links are connections of the shards, which S3 shares with them; a half of so many bytes as buffers have may wait in them for what
+/// their peers owe.
+fn sessions(args: &ServeArgs, clock: &Arc<SystemClock>, pool_bytes: usize) -> Arc<Sessions> {
     let limits = forebay_fabric::sessions::Limits {
         links_in_all: args.connections as usize,
+        backlog: pool_bytes / 2,
         ..forebay_fabric::sessions::Limits::default()
     };
     Arc::new(Sessions::new(clock.clone(), limits))
