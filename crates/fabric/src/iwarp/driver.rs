@@ -17,6 +17,7 @@ use tokio::io::Interest;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use super::gone::Gone;
 use super::inbox::Room;
 use super::link::{Ended, Io, SESSION_ENDED, Shared};
 use super::orders::Order;
@@ -39,6 +40,7 @@ pub(super) struct Driver {
     /// It went to sleep and can be woken by an order.
     asleep: bool,
     watch: Watch,
+    gone: Gone,
     stall: Stall,
 }
 
@@ -61,6 +63,7 @@ impl Driver {
             taken: VecDeque::new(),
             asleep: false,
             watch: Watch::default(),
+            gone: Gone::default(),
             stall: Stall::new(stall),
         }
     }
@@ -95,6 +98,7 @@ impl Driver {
             receiver,
             taken,
             watch,
+            gone,
             stall,
             ..
         } = self;
@@ -105,7 +109,7 @@ impl Driver {
         // With `io` locked: a close sends what was ordered before it, wherever it is.
         std::mem::swap(taken, &mut shared.orders.lock().waiting);
         io.sender.take(taken);
-        let stepped = match step(shared, receiver, watch, &mut io, cx) {
+        let stepped = match step(shared, receiver, watch, gone, &mut io, cx) {
             Ok(false) => look(shared, receiver, watch, &mut io),
             Ok(true) => Ok(Round::Again),
             Err(end) => Err(end),
@@ -173,17 +177,18 @@ impl Drop for Driver {
 
 /// Sends and receives, one call each; says whether there may be more to do at once.
 fn step(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     receiver: &mut Receiver,
     watch: &mut Watch,
+    gone: &mut Gone,
     io: &mut Io,
     cx: &mut Context<'_>,
 ) -> Result<bool, End> {
     match send(shared, receiver, io, cx) {
-        Ok(sent) => Ok(receive(shared, receiver, watch, io, cx)? | sent),
+        Ok(sent) => Ok(receive(shared, receiver, watch, gone, io, cx)? | sent),
         Err(error) => {
             // What the peer said before it went may still be there.
-            while receive(shared, receiver, watch, io, cx)? {}
+            while receive(shared, receiver, watch, gone, io, cx)? {}
             Err(End::Lost(error))
         }
     }
@@ -225,13 +230,15 @@ fn send(
 }
 
 fn receive(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     receiver: &mut Receiver,
     watch: &mut Watch,
+    gone: &mut Gone,
     io: &mut Io,
     cx: &mut Context<'_>,
 ) -> Result<bool, End> {
-    if is_full(shared, io)? {
+    // What is left of a peer that has gone is no more than the system holds, and its end comes behind that.
+    if is_full(shared, io)? && !gone.poll(cx, shared) {
         return Ok(false);
     }
     match shared.wire.tcp().poll_read_ready(cx) {

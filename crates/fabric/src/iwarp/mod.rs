@@ -17,7 +17,7 @@
 //! At most [`OUTSTANDING_BYTES_MAX`] of payload and 128 KiB of messages ordered and not yet sent; at most [`READS_MAX`] reads in either
 //! direction at once; at most 4096 regions a link. A peer of whose messages 128 KiB wait, because nobody takes them (`inbox`), is no longer
 //! read from; unless an answer is awaited from it, which comes behind them: then 16 MiB may wait, and what is beyond the 128 KiB counts for its
-//! tenant (`backlog`). With more, its link ends. A peer that does not go on with what it has to take or to answer (`stall`) has 30 s, and may
+//! tenant (`backlog`). With more, its link ends. One that has gone is missed all the same (`gone`). A peer that does not go on with what it has to take or to answer (`stall`) has 30 s, and may
 //! then connect anew.
 //!
 //! # What is withdrawn too early
@@ -32,6 +32,7 @@ use std::time::Duration;
 mod backlog;
 mod driver;
 mod fpdu;
+mod gone;
 mod inbox;
 mod kernel;
 mod keys;

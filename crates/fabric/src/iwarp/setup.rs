@@ -23,6 +23,10 @@ use crate::{Accepted, Connection, Error, ErrorKind, MESSAGE_BYTES_MAX, Result, S
 const REQUEST: Duration = Duration::from_secs(10);
 /// How long a responder may take to reply.
 const REPLY: Duration = Duration::from_secs(10);
+/// A peer that nothing is heard of is asked so often whether its host is still there, and its link ends with the last answer that does not
+/// come: one that lost its power says nothing, and who waits for nothing would not miss it.
+const SILENCE: Duration = Duration::from_secs(30);
+const PROBES: u32 = 4;
 /// How whoever expects TLS answers what is none (RFC 8446 section 5.1).
 const TLS_ALERT: [u8; 2] = [21, 3];
 /// What is under way to a peer of this host, in bytes (the system takes twice as much): so little that it is still in the processor's
@@ -210,6 +214,7 @@ async fn frame<'a>(
 /// Prepares a connection, and says what this side wants of it.
 fn prepare(options: &Options, stream: &tokio::net::TcpStream) -> io::Result<Terms> {
     stream.set_nodelay(true)?;
+    socket::set_keep_alive(stream, SILENCE, PROBES)?;
     let same_host = socket::is_within(stream.peer_addr()?, stream.local_addr()?);
     if same_host {
         socket::set_send_buffer(stream, SAME_HOST_SEND_BYTES)?;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use forebay_fabric::iwarp::{IwarpLink, Options, accept, connect};
-use forebay_fabric::{Access, CloseReason, ErrorKind, Exposure, Link, RemoteRange, Stag};
+use forebay_fabric::{
+    Access, CloseReason, ErrorKind, Exposure, Link, MESSAGE_BYTES_MAX, RemoteRange, Stag,
+};
 use forebay_mem::{Buf, Pool, Region, RegionSlice};
 use forebay_proto::iwarp::ddp::{Header, Tagged, Untagged};
 use forebay_proto::iwarp::fpdu::{Crc, Trailer};
@@ -574,6 +576,38 @@ async fn proof_of_placement_survives_cuts_and_garbling() {
     }
 }
 
+/// Its messages are heard to the last, though nobody took the first of them while it was there.
+#[tokio::test]
+async fn a_peer_that_has_gone_is_missed_though_nobody_takes_its_messages() {
+    const MESSAGES: usize = 10;
+    for crash in [false, true] {
+        let mut victim = victim(false).await;
+        for msn in 1..=MESSAGES {
+            let message = untagged(Opcode::Send, 0, msn as u32, &[7; MESSAGE_BYTES_MAX]);
+            victim.peer.write_all(&message).await.unwrap();
+        }
+        // Time goes on when nothing else does: the link waits, and does not look again and again.
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::resume();
+        assert!(!victim.link.has_ended());
+        if crash {
+            victim.peer.set_zero_linger().unwrap();
+        }
+        drop(victim.peer);
+        let reason = tokio::time::timeout(Duration::from_secs(10), victim.link.closed()).await;
+        let (mut message, mut heard) = (Vec::new(), 0);
+        while let Ok(Some(())) = victim.link.recv(&mut message).await {
+            heard += 1;
+        }
+        if crash {
+            reason.expect("it is missed");
+        } else {
+            assert_eq!((reason, heard), (Ok(CloseReason::Done), MESSAGES));
+        }
+    }
+}
+
 /// Memory of ours that a peer neither takes nor fills is not kept from others for ever.
 #[tokio::test]
 async fn a_peer_that_does_not_go_on_is_left() {
@@ -668,7 +702,6 @@ fn tempfile() -> std::os::fd::OwnedFd {
     rustix::fs::memfd_create("vanishing", flags).unwrap()
 }
 
-/// Talk is no answer.
 /// It may take its time to end its side of the connection.
 #[tokio::test]
 async fn who_waits_for_an_answer_learns_of_the_end_at_once() {
@@ -701,6 +734,7 @@ async fn who_waits_for_an_answer_learns_of_the_end_at_once() {
     drop(peer);
 }
 
+/// Talk is no answer.
 #[tokio::test]
 async fn a_peer_that_talks_instead_of_answering_is_left() {
     let options = Options {

@@ -1,5 +1,6 @@
 //! How two ends agree, and how they do not.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,9 @@ use forebay_fabric::iwarp::{Options, accept, accept_of, connect};
 use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{ErrorKind, Link, Sessions, SystemClock};
 use forebay_proto::iwarp::mpa::{self, Frame, HEADER_BYTES, Kind, Terms};
+use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::streams;
 
@@ -142,6 +145,23 @@ async fn replies_that_cannot_be_make_no_link() {
         let link = connect(ours, b"", Options::default()).await;
         assert_eq!(link.unwrap_err().kind, ErrorKind::Closed);
         peer.await.unwrap();
+    }
+}
+
+/// A peer whose host has lost its power says nothing any more: the system asks.
+#[tokio::test]
+async fn the_system_asks_whether_a_silent_peer_is_there() {
+    let (theirs, ours) = streams().await;
+    let asked = |stream: &TcpStream| stream.as_fd().try_clone_to_owned().unwrap();
+    let ends = [asked(&theirs), asked(&ours)];
+    let (server, client) = tokio::join!(
+        accept(theirs, Options::default(), |_| Some(())),
+        connect(ours, b"", Options::default())
+    );
+    let _links = (server.unwrap(), client.unwrap());
+    for end in &ends {
+        assert!(sockopt::socket_keepalive(end).unwrap());
+        assert!(sockopt::tcp_keepidle(end).unwrap() <= Duration::from_secs(60));
     }
 }
 
