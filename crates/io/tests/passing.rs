@@ -36,7 +36,7 @@ fn a_file_comes_with_its_bytes() {
         let mut have = 0;
         while have < bytes.len() {
             there.readable().await.unwrap();
-            have += try_recv(&there, &mut bytes[have..], &mut files).unwrap_or(0);
+            have += try_recv(&there, &mut bytes[have..], &mut files, None).unwrap_or(0);
         }
         assert_eq!(&bytes, b"firstsecond");
         let mut passed = File::from(files.pop_front().unwrap().into_known());
@@ -66,7 +66,7 @@ fn more_files_than_are_taken_are_refused() {
         )
         .unwrap();
         there.readable().await.unwrap();
-        let refused = try_recv(&there, &mut [0; 10], &mut VecDeque::new());
+        let refused = try_recv(&there, &mut [0; 10], &mut VecDeque::new(), None);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidData);
     });
 }
@@ -86,7 +86,7 @@ fn a_full_socket_would_block_and_the_end_is_seen() {
         wait_for_end(&there);
         there.readable().await.unwrap();
         assert_eq!(
-            try_recv(&there, &mut [0; 10], &mut VecDeque::new()).unwrap(),
+            try_recv(&there, &mut [0; 10], &mut VecDeque::new(), None).unwrap(),
             0
         );
         try_send(&here, b"late", None).unwrap_err();
@@ -107,7 +107,10 @@ fn closing_what_was_passed_holds_nobody() {
         let begin = Instant::now();
         let mut files = VecDeque::new();
         pass(b"not wanted").await;
-        assert_eq!(try_recv(&there, &mut [0; 100], &mut files).unwrap(), 10);
+        assert_eq!(
+            try_recv(&there, &mut [0; 100], &mut files, None).unwrap(),
+            10
+        );
         assert_eq!(files.len(), 1);
         drop(files);
         pass(b"too many").await;
@@ -115,7 +118,7 @@ fn closing_what_was_passed_holds_nobody() {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidData);
         pass(b"no eventfd").await;
         let mut files = VecDeque::new();
-        try_recv(&there, &mut [0; 100], &mut files).unwrap();
+        try_recv(&there, &mut [0; 100], &mut files, None).unwrap();
         Raise::received(files.pop_front().unwrap()).unwrap_err();
         pass(b"not read").await;
         pass(b"either").await;

@@ -31,12 +31,12 @@ impl Gone {
                 let _ = shared.wire.tcp().ready(Interest::PRIORITY).await;
             }));
         }
-        match self {
-            Gone::No(telling) if telling.as_mut().poll(cx).is_pending() => false,
-            _ => {
-                *self = Gone::Yes;
-                true
-            }
+        if let Gone::No(telling) = self
+            && telling.as_mut().poll(cx).is_pending()
+        {
+            return false;
         }
+        *self = Gone::Yes;
+        true
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use forebay_io::passing::{self, Passed};
+use forebay_io::passing::{self, Owner, Passed};
 use forebay_mem::Region;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -69,13 +69,16 @@ impl Drop for Uses {
 pub(super) struct Reader {
     bytes: VecDeque<u8>,
     files: VecDeque<Passed>,
+    /// Whose files these are, when that is known.
+    pub(super) owner: Option<Owner>,
 }
 
 impl Reader {
     /// Takes what is there; false at the end of the stream.
     pub(super) fn fill(&mut self, stream: &UnixStream) -> io::Result<bool> {
         let mut bytes = [0; 16 * FRAME_BYTES];
-        let got = passing::try_recv(stream, &mut bytes, &mut self.files)?;
+        let owner = self.owner.as_ref();
+        let got = passing::try_recv(stream, &mut bytes, &mut self.files, owner)?;
         if self.files.len() > FILES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -83,13 +86,18 @@ impl Reader {
         Ok(got > 0)
     }
 
-    /// The next whole frame; an error when it is none. Wake-ups are over when they are read.
+    /// The next whole frame; an error when it is none, or when there are files behind the last one that no frame begins with. Wake-ups are
+    /// over when they are read.
     fn next(&mut self) -> Result<Option<Frame>, NoFrame> {
         while self.bytes.front() == Some(&WAKE) {
             self.bytes.pop_front();
         }
         let Some(frame) = self.take_frame() else {
-            return Ok(None);
+            let begun = usize::from(!self.bytes.is_empty());
+            return match self.files.len() > begun {
+                true => Err(NoFrame),
+                false => Ok(None),
+            };
         };
         Frame::decode(&frame).map(Some).ok_or(NoFrame)
     }
@@ -112,7 +120,7 @@ impl Reader {
     }
 }
 
-/// The bytes are no frame.
+/// The bytes, or the files, are no frame's.
 struct NoFrame;
 
 /// Runs until the link has ended and the peer has let go of what was exposed to it.
@@ -268,9 +276,14 @@ fn map(
         let mapped = offered.and_then(|offered| offered.map(file, offset));
         return answer(shared, stag, mapped);
     }
-    let turn = shared.mappings.clone().try_acquire_owned();
-    match (offered, turn) {
-        (Ok(offered), Ok(turn)) => {
+    let waiting = offered.and_then(|offered| {
+        let turn = shared.mappings.clone().try_acquire_owned();
+        let turn = turn.map_err(|_| Refusal::Busy)?;
+        let place = offered.place()?;
+        Ok((offered, (turn, place)))
+    });
+    match waiting {
+        Ok((offered, held)) => {
             let shared = shared.clone();
             let mut phase = shared.phase.subscribe();
             tokio::spawn(async move {
@@ -278,11 +291,10 @@ fn map(
                     mapped = offered.map_apart(file, offset) => answer(&shared, stag, mapped),
                     _ = phase.wait_for(|phase| *phase != Phase::Open) => {}
                 }
-                drop(turn);
+                drop(held);
             });
         }
-        (Err(why), _) => answer(shared, stag, Err(why)),
-        (_, Err(_)) => answer(shared, stag, Err(Refusal::Busy)),
+        Err(why) => answer(shared, stag, Err(why)),
     }
 }
 

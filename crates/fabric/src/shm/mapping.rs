@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use forebay_io::passing::Owner;
 use forebay_mem::Region;
 use tokio::runtime::Handle;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
@@ -28,6 +29,9 @@ pub(super) const MUCH_BYTES: usize = 64 << 20;
 /// What one tenant may have of all these, over all links of all its sessions: the half, so that others find room.
 const TENANT_PART: usize = 2;
 
+/// Files of file systems that are being mapped or wait for their turn, of a tenant over all its links: each is open here for so long.
+const WAITING_MAX: usize = 256;
+
 /// How long a file waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -41,6 +45,9 @@ pub(crate) struct Share {
     count: AtomicUsize,
     bytes: AtomicU64,
     turns: Arc<Semaphore>,
+    waits: Arc<Semaphore>,
+    /// Of the files that its clients pass.
+    owner: Owner,
 }
 
 impl Share {
@@ -54,7 +61,18 @@ impl Share {
             count: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             turns: Arc::new(Semaphore::new(MAPPING_MAX / part)),
+            waits: Arc::new(Semaphore::new(WAITING_MAX)),
+            owner: Owner::default(),
         }
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        self.owner.clone()
+    }
+
+    /// A place among the files that wait; none, when there are too many.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.waits.clone().try_acquire_owned().ok()
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
@@ -230,6 +248,21 @@ mod tests {
         let _own = mapped.turns.acquire_many(half as u32).await.unwrap();
         hand.expose(3, &file).await;
         hand.is_refused(3, Refusal::Busy).await;
+        let mut hand = Hand::of(&sessions, &other).await;
+        hand.expose(1, &file).await;
+        hand.is_refused(1, Refusal::Invalid).await;
+    }
+
+    #[tokio::test]
+    async fn so_many_files_of_a_tenant_wait_over_all_its_links() {
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let (one, other) = (open(&sessions, "one"), open(&sessions, "other"));
+        let mapped = one.mapped();
+        let _waiting: Vec<_> = (0..WAITING_MAX).map(|_| mapped.place().unwrap()).collect();
+        let file = File::open("/dev/zero").unwrap();
+        let mut hand = Hand::of(&sessions, &one).await;
+        hand.expose(1, &file).await;
+        hand.is_refused(1, Refusal::Busy).await;
         let mut hand = Hand::of(&sessions, &other).await;
         hand.expose(1, &file).await;
         hand.is_refused(1, Refusal::Invalid).await;

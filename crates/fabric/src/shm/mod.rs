@@ -24,8 +24,8 @@
 //!
 //! Files that are slow to be looked at, mapped or closed keep no task waiting, nor does much memory that is unmapped, perhaps by the last
 //! who had it: threads of their own do that. Who has a session, and serves
-//! a file system of his own, can have his tenant's files of file systems refused, and with another tenant's help everybody's; with a
-//! thousand of his that do not close, every link ends that next reads from its socket. Before Linux 6.16 a socket has files of who has
+//! a file system of his own, can have his tenant's files of file systems refused, and with another tenant's help everybody's; with 256 of his
+//! that do not close, every link of his tenant ends that next reads from its socket, and with fifteen other tenants' help everybody's. Before Linux 6.16 a socket has files of who has
 //! shown no proof, too, and those that come just as it is closed are closed with it.
 
 mod control;
@@ -85,6 +85,7 @@ pub async fn accept(stream: UnixStream, sessions: &Sessions) -> Result<Accepted>
             return Err(error);
         }
     };
+    reader.owner = Some(session.mapped().owner());
     passing::take_files(&stream, true);
 
     let memory = Region::memfd(2 * DIRECTION_BYTES).map_err(system)?;

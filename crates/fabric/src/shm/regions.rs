@@ -73,6 +73,13 @@ impl Offered {
         })
     }
 
+    /// A place among the files of its tenant that wait to be mapped; of a client's end nobody counts them.
+    pub(super) fn place(&self) -> std::result::Result<Option<OwnedSemaphorePermit>, Refusal> {
+        let tenant = self.pin.room.tenant();
+        let place = tenant.map(|tenant| tenant.place().ok_or(Refusal::Busy));
+        place.transpose()
+    }
+
     /// As [`Offered::map`], in its turn, on a thread that may wait.
     pub(super) async fn map_apart(
         self,

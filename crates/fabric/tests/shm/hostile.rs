@@ -51,7 +51,7 @@ async fn by_hand(sessions: &Sessions, session: &Session) -> (Accepted, Hand) {
         let (mut welcome, mut files) = ([0; FRAME], VecDeque::new());
         while files.is_empty() {
             there.readable().await.unwrap();
-            let _ = passing::try_recv(&there, &mut welcome, &mut files);
+            let _ = passing::try_recv(&there, &mut welcome, &mut files, None);
         }
         let file = files.pop_front().unwrap();
         Region::received(file, 0, 2 * DIRECTION, true, Box::new(())).unwrap()
@@ -286,6 +286,117 @@ fn files_that_are_slow_to_close_hold_nobody() {
 }
 
 #[test]
+fn a_file_that_is_no_frames_ends_the_link() {
+    let expose = frame(b'e', 3, 1, [0, 10]);
+    let strays: [(&str, Vec<&[u8]>); 3] = [
+        ("with a wake-up", vec![b"w"]),
+        ("behind a frame", vec![&expose, b"w"]),
+        ("amid a frame", vec![&expose[..20], &expose[20..40]]),
+    ];
+    for (what, pieces) in strays {
+        run(async {
+            let sessions = ends::sessions();
+            let session = sessions
+                .open_with_random_key(ends::key_of("tenant"), LEASE)
+                .unwrap();
+            let (accepted, hand) = by_hand(&sessions, &session).await;
+            for piece in pieces {
+                let file = memfd(8192, SealFlags::SHRINK);
+                passing::send(&hand.stream, piece, Some(file.as_fd()))
+                    .await
+                    .unwrap();
+            }
+            let reason = accepted.link.closed().await;
+            assert!(
+                matches!(reason, CloseReason::Violation(_)),
+                "{what}: {reason}"
+            );
+        });
+    }
+    // It may come with the beginning of its frame.
+    run(async {
+        let sessions = ends::sessions();
+        let session = sessions
+            .open_with_random_key(ends::key_of("tenant"), LEASE)
+            .unwrap();
+        let (_accepted, hand) = by_hand(&sessions, &session).await;
+        let file = memfd(8192, SealFlags::SHRINK);
+        passing::send(&hand.stream, &expose[..20], Some(file.as_fd()))
+            .await
+            .unwrap();
+        turns(50).await;
+        passing::send(&hand.stream, &expose[20..], None)
+            .await
+            .unwrap();
+        let mut answer = [0; FRAME];
+        read_frame(&hand, &mut answer).await;
+        assert_eq!((answer[0], answer[4]), (b'E', 1));
+    });
+}
+
+/// A socket in which lies what is slow to close: whoever closes it waits for that; and the other end of what lies there.
+fn slow_to_close() -> (UnixStream, TcpStream) {
+    let (stream, other) = lingering();
+    let (here, there) = UnixStream::pair().unwrap();
+    passing::try_send(&here, b"x", Some(stream.as_fd())).unwrap();
+    (there, other)
+}
+
+/// Whoever closes the first of them has not closed the others before it is over.
+#[test]
+fn files_of_a_tenant_that_are_slow_to_close_end_links_of_that_tenant_alone() {
+    const FILES: u32 = 1100;
+    run(async {
+        let sessions = ends::sessions();
+        let open = |tenant| {
+            let session = sessions.open_with_random_key(ends::key_of(tenant), LEASE);
+            session.unwrap()
+        };
+        let (greedy, good) = (open("greedy"), open("good"));
+        let (_good, hand) = by_hand(&sessions, &good).await;
+        let mut answer = [0; FRAME];
+        let (slow, _other) = slow_to_close();
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let mut slow = Some(slow);
+        for _ in 0..3 {
+            let (accepted, hand) = by_hand(&sessions, &greedy).await;
+            // It is closed when the server closes it.
+            if let Some(slow) = slow.take() {
+                let bytes = frame(b'e', 3, 0, [0, 10]);
+                passing::send(&hand.stream, &bytes, Some(slow.as_fd()))
+                    .await
+                    .unwrap();
+            }
+            for name in 1..FILES {
+                let bytes = frame(b'e', 3, name, [0, 10]);
+                let sent = tokio::select! {
+                    biased;
+                    _ = accepted.link.closed() => break,
+                    sent = passing::send(&hand.stream, &bytes, Some(pipe.as_fd())) => sent,
+                };
+                if sent.is_err() {
+                    break;
+                }
+            }
+            accepted.link.closed().await;
+        }
+
+        let file = memfd(8192, SealFlags::SHRINK);
+        let bytes = frame(b'e', 3, 7, [0, 10]);
+        passing::send(&hand.stream, &bytes, Some(file.as_fd()))
+            .await
+            .unwrap();
+        read_frame(&hand, &mut answer).await;
+        assert_eq!((answer[0], answer[4]), (b'E', 7));
+        let (accepted, client) = ends::joined(&sessions, &good).await;
+        client.send(b"heard").await.unwrap();
+        let mut message = Vec::new();
+        accepted.link.recv(&mut message).await.unwrap().unwrap();
+        assert_eq!(message, b"heard");
+    });
+}
+
+#[test]
 fn who_has_proven_nothing_passes_no_files() {
     run(async {
         let sessions = ends::sessions();
@@ -312,7 +423,7 @@ async fn read_frame(hand: &Hand, frame: &mut [u8; FRAME]) {
     let mut have = 0;
     while have < FRAME {
         hand.stream.readable().await.unwrap();
-        if let Ok(got) = passing::try_recv(&hand.stream, &mut frame[have..], &mut files) {
+        if let Ok(got) = passing::try_recv(&hand.stream, &mut frame[have..], &mut files, None) {
             assert!(got > 0, "the link has ended");
             have += got;
         }

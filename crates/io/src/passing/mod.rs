@@ -19,8 +19,9 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-pub use passed::Passed;
+pub use passed::{Owner, Passed};
 
+use self::passed::NOBODY;
 use crate::socket::set_option;
 
 /// Whether a socket takes files (socket(7), since Linux 6.16): 83 wherever we run.
@@ -98,20 +99,22 @@ pub fn take_files(socket: impl AsFd, take: bool) {
     let _ = set_option(&socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &value);
 }
 
-/// Takes what is there now into `bytes`, and the files that came with it to the end of `files`; zero at the end of the stream.
+/// Takes what is there now into `bytes`, and the files that came with it, of this owner if he is known, to the end of `files`; zero at the
+/// end of the stream.
 ///
 /// # Errors
-/// `WouldBlock` when nothing is there; `InvalidData` when more files came at once than are taken; `ResourceBusy` when too many that were
-/// refused are still being closed; what the system says.
+/// `WouldBlock` when nothing is there; `InvalidData` when more files came at once than are taken; `ResourceBusy` when too many of the
+/// owner's that were refused are still being closed; what the system says.
 pub fn try_recv(
     stream: &UnixStream,
     bytes: &mut [u8],
     files: &mut VecDeque<Passed>,
+    owner: Option<&Owner>,
 ) -> io::Result<usize> {
-    try_recv_files(stream, bytes, files, FILES_MAX)
+    take(stream, bytes, files, FILES_MAX, owner.unwrap_or(&NOBODY))
 }
 
-/// As [`try_recv`], with up to `most` files.
+/// As [`try_recv`] of nobody who is known, with up to `most` files.
 ///
 /// # Errors
 /// As there.
@@ -121,11 +124,21 @@ pub fn try_recv_files(
     files: &mut VecDeque<Passed>,
     most: usize,
 ) -> io::Result<usize> {
-    if passed::is_full() {
+    take(stream, bytes, files, most, &NOBODY)
+}
+
+fn take(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    files: &mut VecDeque<Passed>,
+    most: usize,
+    owner: &Owner,
+) -> io::Result<usize> {
+    if owner.has_too_many() {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     let had = files.len();
-    let got = stream.try_io(Interest::READABLE, || receive(stream, bytes, files))?;
+    let got = stream.try_io(Interest::READABLE, || receive(stream, bytes, files, owner))?;
     match got.filter(|_| files.len() - had <= most) {
         Some(got) => Ok(got),
         None => {
@@ -140,6 +153,7 @@ fn receive(
     stream: &UnixStream,
     bytes: &mut [u8],
     files: &mut VecDeque<Passed>,
+    owner: &Owner,
 ) -> io::Result<Option<usize>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SYSTEM_MAX))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -152,7 +166,7 @@ fn receive(
     )?;
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {
-            files.extend(passed.map(Passed::from));
+            files.extend(passed.map(|file| Passed::by(owner, file)));
         }
     }
     Ok((!got.flags.contains(ReturnFlags::CTRUNC)).then_some(got.bytes))
@@ -164,7 +178,7 @@ pub fn give_up(stream: &UnixStream) {
     take_files(stream, false);
     let (mut bytes, mut files) = ([0; 4096], VecDeque::new());
     for _ in 0..LYING_MAX {
-        match receive(stream, &mut bytes, &mut files) {
+        match receive(stream, &mut bytes, &mut files, &NOBODY) {
             Ok(Some(0)) | Err(_) => return,
             Ok(_) => files.clear(),
         }
