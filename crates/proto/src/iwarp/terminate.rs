@@ -2,13 +2,19 @@
 
 use std::fmt;
 
+use super::ddp::{Header, UNTAGGED_BYTES};
+use super::rdmap::READ_REQUEST_BYTES;
+
 /// Bytes of the control field that begins a Terminate message.
 pub const CONTROL_BYTES: usize = 4;
 /// The longest Terminate message: control field, segment length, an untagged header and a Read Request's body.
-pub const TERMINATE_BYTES_MAX: usize = 4 + 2 + 18 + 28;
+pub const TERMINATE_BYTES_MAX: usize = CONTROL_BYTES + 2 + UNTAGGED_BYTES + READ_REQUEST_BYTES;
 
 const HAS_LENGTH: u8 = 0x80;
 const HAS_DDP_HEADER: u8 = 0x40;
+const HAS_RDMAP_HEADER: u8 = 0x20;
+/// The layer below DDP: what is wrong there is no segment's header.
+const LAYER_MPA: u8 = 2;
 
 /// What a peer did that ends its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -128,6 +134,14 @@ impl Fault {
         Fault::ALL.into_iter().find(|fault| fault.code() == code)
     }
 
+    /// Whether it is about the body of a Read Request.
+    fn is_of_read_request(self) -> bool {
+        matches!(
+            self,
+            Fault::ReadStag | Fault::ReadBounds | Fault::ReadAccess | Fault::ReadWrap
+        )
+    }
+
     const ALL: [Fault; 25] = [
         Fault::Catastrophic,
         Fault::ReadStag,
@@ -225,7 +239,8 @@ impl fmt::Display for Terminate {
 }
 
 /// The payload of a Terminate message for `fault`; `segment` is the offending one from its DDP header on, as far as it is
-/// known, and `ulpdu_bytes` how long it said it was.
+/// known, and `ulpdu_bytes` how long it said it was. It tells the headers that the fault is about: none of a fault of MPA, the body of
+/// the Read Request with its header when that is refused, else the header of the segment.
 pub fn encode(
     fault: Fault,
     segment: &[u8],
@@ -237,14 +252,18 @@ pub fn encode(
     out[1] = code;
     out[2] = 0;
     out[3] = 0;
-    let Some(header) = segment
-        .first()
-        .and_then(|control| segment.get(..super::ddp::Header::bytes(*control)))
-    else {
+    let header_bytes = segment.first().map(|control| Header::bytes(*control));
+    let known = header_bytes.filter(|bytes| layer != LAYER_MPA && *bytes <= segment.len());
+    let Some(mut told) = known else {
         return CONTROL_BYTES;
     };
     out[2] = HAS_LENGTH | HAS_DDP_HEADER;
+    let whole = UNTAGGED_BYTES + READ_REQUEST_BYTES;
+    if fault.is_of_read_request() && whole <= segment.len() {
+        out[2] |= HAS_RDMAP_HEADER;
+        told = whole;
+    }
     out[4..6].copy_from_slice(&(ulpdu_bytes as u16).to_be_bytes());
-    out[6..6 + header.len()].copy_from_slice(header);
-    6 + header.len()
+    out[6..6 + told].copy_from_slice(&segment[..told]);
+    6 + told
 }

@@ -522,6 +522,42 @@ fn terminate_says_the_same_in_both_orders() {
     assert_eq!(said.code, Fault::TaggedStag.code());
 }
 
+/// The control field, and which headers of the offending segment follow, with its length.
+#[test]
+fn terminate_tells_the_headers_that_its_fault_is_about() {
+    let payload = |fault, offending: &[u8]| {
+        let mut out = Vec::new();
+        let ulpdu_bytes = usize::from(u16::from_be_bytes([offending[0], offending[1]]));
+        let segment = &offending[LENGTH_BYTES..];
+        Outbound::terminate(fault, segment, ulpdu_bytes, false, &mut out);
+        unframe(&out, false).unwrap().1.to_vec()
+    };
+    let read = read_request(1, REQUEST);
+    for (fault, code) in [
+        (Fault::ReadStag, 0),
+        (Fault::ReadBounds, 1),
+        (Fault::ReadAccess, 2),
+        (Fault::ReadWrap, 4),
+    ] {
+        let said = payload(fault, &read);
+        assert_eq!(said[..6], [0x01, code, 0xe0, 0, 0, 46]);
+        assert_eq!(said[6..], read[2..48]);
+        // As far as it was received.
+        let said = payload(fault, &read[..40]);
+        assert_eq!(said[..6], [0x01, code, 0xc0, 0, 0, 46]);
+        assert_eq!(said[6..], read[2..20]);
+    }
+    let said = payload(Fault::Msn, &read);
+    assert_eq!(said[..6], [0x12, 3, 0xc0, 0, 0, 46]);
+    assert_eq!(said[6..], read[2..20]);
+    let write = frame(tagged(Opcode::Write, 1, 0, true), b"1234", true);
+    for (fault, code) in [(Fault::Crc, 2), (Fault::Length, 3)] {
+        assert_eq!(payload(fault, &write), [0x20, code, 0, 0]);
+    }
+    let said = payload(Fault::TaggedStag, &write[..15]);
+    assert_eq!(said, [0x11, 0, 0, 0], "its header is cut short");
+}
+
 #[test]
 fn codes_of_faults_are_their_own() {
     for layer in 0..3 {
