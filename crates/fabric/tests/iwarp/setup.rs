@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_fabric::iwarp::{Options, accept, accept_of, connect};
 use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{ErrorKind, Link, Sessions, SystemClock};
-use forebay_proto::iwarp::mpa::{self, Frame, HEADER_BYTES, Kind, Terms};
+use forebay_proto::iwarp::mpa::{self, ENHANCED_BYTES, Frame, HEADER_BYTES, Kind, Terms};
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -102,6 +102,12 @@ async fn frames_that_cannot_be_make_no_link() {
         ours.shutdown().await.unwrap();
         let link = accept(theirs, Options::default(), |_| Some(())).await;
         assert_eq!(link.unwrap_err().kind, ErrorKind::Closed, "{bytes:?}");
+        let mut reply = Vec::new();
+        // What it was sent and did not read resets the connection.
+        let _ = ours.read_to_end(&mut reply).await;
+        let reply = Frame::parse(Kind::Reply, &reply);
+        let is_marked = bytes[..] == marked.encode().unwrap();
+        assert_eq!(reply.is_ok_and(|reply| reply.reject), is_marked);
     }
 }
 
@@ -135,16 +141,31 @@ async fn replies_that_cannot_be_make_no_link() {
     deeper.enhanced.as_mut().unwrap().ord = 65;
     let mut strange = good;
     strange.enhanced.as_mut().unwrap().rtr = mpa::RtrKinds::default();
-    for reply in [older, deeper, strange, mpa::reject(&request, b"no")] {
+    let bad = [
+        (older, Some(4)),
+        (deeper, Some(6)),
+        (strange, Some(7)),
+        (mpa::reject(&request, b"no"), None),
+    ];
+    for (reply, code) in bad {
         let (mut theirs, ours) = streams().await;
         let peer = tokio::spawn(async move {
             theirs.write_all(&reply.encode().unwrap()).await.unwrap();
+            let mut asked = [0; HEADER_BYTES + ENHANCED_BYTES];
+            theirs.read_exact(&mut asked).await.unwrap();
             let mut rest = Vec::new();
             theirs.read_to_end(&mut rest).await.unwrap();
+            rest
         });
         let link = connect(ours, b"", Options::default()).await;
         assert_eq!(link.unwrap_err().kind, ErrorKind::Closed);
-        peer.await.unwrap();
+        // A refusal is the last word; whoever thinks to have accepted is told by Terminate what is wrong with that, below MPA.
+        let said: Vec<u8> = code.map_or(Vec::new(), |code| {
+            let head = [0, 22, 0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2];
+            let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x20, code, 0, 0, 0, 0, 0, 0];
+            [&head[..], &rest].concat()
+        });
+        assert_eq!(peer.await.unwrap(), said);
     }
 }
 
