@@ -3,7 +3,7 @@
 //! The client connects to the server's Unix socket, shows the proof of its session, and is given a memfd that holds two rings,
 //! one for each direction. Messages go through them with no system call while both sides are busy. A side that finds nothing for some
 //! microseconds says in the ring that it sleeps; the other side's next message wakes it by one byte over the socket. (An eventfd would
-//! do the same, but its open file is shared: a peer could make it blocking under us.)
+//! do the same, but its open file is shared: a peer could make it blocking under us; `docs/decisions/0006-shm-wake-ups.md`.)
 //!
 //! Memory is exposed by passing its file over the socket. What can be mapped without the danger that its owner takes pages away (a memfd
 //! sealed against shrinking) is mapped and given out by [`Link::mapped`](crate::Link::mapped); any other file's memory is copied by the
