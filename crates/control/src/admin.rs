@@ -523,8 +523,7 @@ fn not_empty(error: StoreError, namespace: &NamespaceInfo) -> Error {
 }
 
 fn no_namespace(name: &str) -> Error {
-    let text = format!("there is no namespace {name:?}");
-    StoreError::new(ErrorKind::NoSuchNamespace, text).into()
+    StoreError::no_namespace(name).into()
 }
 
 fn change(mut config: NamespaceConfig, wanted: NamespaceChange) -> NamespaceConfig {

@@ -3,6 +3,8 @@
 use forebay_store::{ErrorKind, StoreError};
 use serde::{Deserialize, Serialize};
 
+use crate::names;
+
 /// The result of every call here.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -75,6 +77,7 @@ impl Error {
 
     /// The words for a tenant that does not exist.
     pub(crate) fn no_tenant(name: &str) -> Error {
+        let name = names::shown(name);
         Error::new(Kind::NotFound, format!("there is no tenant {name:?}"))
     }
 }

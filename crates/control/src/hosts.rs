@@ -64,7 +64,7 @@ impl<S: Store> Identities<S> {
         if !self.nvme.known.read().hosts.contains_key(nqn) {
             return Err(Error::new(
                 Kind::NotFound,
-                format!("there is no host {nqn:?}"),
+                format!("there is no host {:?}", names::shown(nqn)),
             ));
         }
         self.forget_hosts(&[nqn.to_owned()]).await

@@ -316,7 +316,7 @@ impl<S: Store> Identities<S> {
         if self.find(id).is_none() {
             return Err(Error::new(
                 Kind::NotFound,
-                format!("there is no access key {id:?}"),
+                format!("there is no access key {:?}", names::shown(id)),
             ));
         }
         self.records.forget(KEYS, id).await?;

@@ -268,7 +268,7 @@ impl<S: Store> Identities<S> {
         let Some(module) = found else {
             return Err(Error::new(
                 Kind::NotFound,
-                format!("there is no module {which:?} allowed there"),
+                format!("there is no module {:?} allowed there", names::shown(which)),
             ));
         };
         self.forget_modules(std::slice::from_ref(module)).await

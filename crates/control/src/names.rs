@@ -5,6 +5,14 @@ use forebay_proto::nvme::psk::TlsKey;
 
 use crate::{Error, Kind, Result};
 
+/// No name is longer: an NVMe Qualified Name.
+const NAME_BYTES_MAX: usize = 223;
+
+/// A name that somebody asks for, as a refusal repeats it: of one that is longer than any no more than that.
+pub(crate) fn shown(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
 /// 1 to 63 of `a-z 0-9 - _ .`, beginning with a letter or digit: so a tenant can never be the system's own, which begins
 /// with a dot.
 pub(crate) fn check_tenant(name: &str) -> Result<()> {
@@ -19,7 +27,8 @@ pub(crate) fn check_tenant(name: &str) -> Result<()> {
         Err(Error::new(
             Kind::Invalid,
             format!(
-                "{name:?} is not a tenant's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit"
+                "{:?} is not a tenant's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit",
+                shown(name)
             ),
         ))
     }
@@ -34,7 +43,8 @@ pub(crate) fn check_module(name: &str) -> Result<()> {
     Err(Error::new(
         Kind::Invalid,
         format!(
-            "{name:?} is not a module's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit"
+            "{:?} is not a module's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit",
+            shown(name)
         ),
     ))
 }
@@ -60,7 +70,8 @@ pub(crate) fn check_namespace(name: &str) -> Result<()> {
         Err(Error::new(
             Kind::Invalid,
             format!(
-                "{name:?} is not a namespace's name: 3 to 63 of a-z 0-9 - . that begin and end with a letter or digit"
+                "{:?} is not a namespace's name: 3 to 63 of a-z 0-9 - . that begin and end with a letter or digit",
+                shown(name)
             ),
         ))
     }
@@ -92,7 +103,7 @@ pub(crate) fn check_access_key(id: &str, secret: &str) -> Result<()> {
 /// An NVMe Qualified Name (NVM Express Base, 4.7): at most 223 bytes. Of the many characters that it may hold, those that a path or
 /// a log would misread are refused.
 pub(crate) fn check_nqn(nqn: &str) -> Result<()> {
-    let legal = (12..=223).contains(&nqn.len())
+    let legal = (12..=NAME_BYTES_MAX).contains(&nqn.len())
         && nqn.starts_with("nqn.")
         && nqn.bytes().all(|byte| {
             byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#' | b'%' | b'\\' | b'"')
@@ -103,7 +114,8 @@ pub(crate) fn check_nqn(nqn: &str) -> Result<()> {
         Err(Error::new(
             Kind::Invalid,
             format!(
-                "{nqn:?} is not a host's NVMe Qualified Name: it begins with nqn. and has 12 to 223 visible ASCII characters but / ? # % \\ \""
+                "{:?} is not a host's NVMe Qualified Name: it begins with nqn. and has 12 to {NAME_BYTES_MAX} visible ASCII characters but / ? # % \\ \"",
+                shown(nqn)
             ),
         ))
     }

@@ -30,12 +30,8 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub fn get(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.by_name.get(name).cloned().ok_or_else(|| {
-            StoreError::new(
-                ErrorKind::NoSuchNamespace,
-                format!("there is no namespace {name:?}"),
-            )
-        })
+        let found = self.by_name.get(name).cloned();
+        found.ok_or_else(|| StoreError::no_namespace(name))
     }
 
     pub fn by_id(&self, id: u32) -> Option<&Arc<NamespaceInfo>> {

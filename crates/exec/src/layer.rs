@@ -69,7 +69,7 @@ impl<S: Store> Exec<S> {
         for address in addresses(call) {
             let theirs = self.store.namespace(address.namespace)?;
             if theirs.config.tenant != call.tenant {
-                return Err(no_namespace(address.namespace));
+                return Err(StoreError::no_namespace(address.namespace));
             }
             if admitted.last().is_none_or(|last| last.id != theirs.id) {
                 admitted.push(theirs);
@@ -91,7 +91,7 @@ impl<S: Store> Exec<S> {
         for namespace in admitted {
             match self.store.namespace(&namespace.name) {
                 Ok(now) if now.id == namespace.id => {}
-                _ => return Err(no_namespace(&namespace.name)),
+                _ => return Err(StoreError::no_namespace(&namespace.name)),
             }
         }
         Ok(())
@@ -244,11 +244,6 @@ impl Executor {
         let turn = self.workers.submit(tenant, work)?;
         Ok((service, turn))
     }
-}
-
-fn no_namespace(name: &str) -> StoreError {
-    let words = format!("there is no namespace {name:?}");
-    StoreError::new(ErrorKind::NoSuchNamespace, words)
 }
 
 /// Every value that a call names.

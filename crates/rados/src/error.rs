@@ -112,10 +112,7 @@ pub(crate) fn is_unreadable(error: &StoreError) -> bool {
 }
 
 pub(crate) fn no_such_namespace(name: &str) -> StoreError {
-    StoreError::new(
-        ErrorKind::NoSuchNamespace,
-        format!("there is no namespace {name:?}"),
-    )
+    StoreError::no_namespace(name)
 }
 
 pub(crate) fn not_found() -> StoreError {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::limits::NAMESPACE_BYTES_MAX;
 use crate::{Away, Meta, ProgramFault, VersionId};
 
 /// The result of every store call.
@@ -110,6 +111,16 @@ impl StoreError {
     pub fn with_marker(mut self, marker: VersionId) -> StoreError {
         self.inner.marker = Some(marker);
         self
+    }
+
+    /// That there is no namespace of this name, or none that the caller may know of: the words are the same, whoever finds it out. A name
+    /// comes from whoever asks: of one that is longer than any no more is repeated.
+    pub fn no_namespace(name: &str) -> StoreError {
+        let shown = &name[..name.floor_char_boundary(NAMESPACE_BYTES_MAX)];
+        StoreError::new(
+            ErrorKind::NoSuchNamespace,
+            format!("there is no namespace {shown:?}"),
+        )
     }
 
     /// That the bytes of a value cannot be read here, for they were let go.

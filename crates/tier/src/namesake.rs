@@ -1,6 +1,6 @@
 //! A store is asked by a namespace's name, and after a wait another namespace may have it, which may be another tenant's.
 
-use forebay_store::{Address, ErrorKind, NamespaceInfo, Result, Store, StoreError};
+use forebay_store::{Address, NamespaceInfo, Result, Store, StoreError};
 
 use crate::index::Place;
 
@@ -10,10 +10,7 @@ pub(crate) fn still<S: Store>(store: &S, meant: &NamespaceInfo) -> Result<()> {
     let name = &meant.name;
     match store.namespace(name)?.id == meant.id {
         true => Ok(()),
-        false => Err(StoreError::new(
-            ErrorKind::NoSuchNamespace,
-            format!("there is no namespace {name:?}"),
-        )),
+        false => Err(StoreError::no_namespace(name)),
     }
 }
 

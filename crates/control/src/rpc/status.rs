@@ -11,6 +11,10 @@ use tonic::{Code, Status};
 
 use crate::Kind;
 
+/// What a refusal says is cut after so many bytes: an answer repeats little of what was asked, and goes out as headers, which no client has
+/// to have room for before they are sent.
+const MESSAGE_BYTES_MAX: usize = 1024;
+
 /// A refusal on its way to the client: of a call, or of one element of it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -23,10 +27,13 @@ pub(crate) type Outcome<T> = Result<T, Refusal>;
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Refusal {
-        Refusal {
-            reason,
-            message: message.into(),
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            // What was cut keeps no memory.
+            message.shrink_to_fit();
         }
+        Refusal { reason, message }
     }
 
     /// An argument that breaks a rule.
@@ -36,10 +43,7 @@ impl Refusal {
 
     /// The words for a namespace that does not exist, and for one that is somebody else's.
     pub(crate) fn no_namespace(name: &str) -> Refusal {
-        Refusal::new(
-            Reason::NoSuchNamespace,
-            format!("there is no namespace {name:?}"),
-        )
+        StoreError::no_namespace(name).into()
     }
 
     /// The words for an access key that is not any more what had proved itself.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::{Code, Status};
 
-use crate::harness::{Choice, Client, Door, refused};
+use crate::harness::{Choice, Client, Door, refusal, refused};
 
 async fn works(client: &mut Client) {
     client
@@ -53,6 +53,51 @@ async fn messages_have_a_longest() {
     };
     let answer = red.objects.exist(request).await.unwrap().into_inner();
     assert_eq!(answer.found, vec![false; 10_000]);
+}
+
+#[tokio::test]
+async fn a_refusal_repeats_little_of_what_was_asked() {
+    const MOST: usize = 1024;
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    let mut root = door.root().await;
+    let long = "\u{1}".repeat(100_000);
+    let stat = v1::StatRequest {
+        namespace: long.clone(),
+        key: "key".into(),
+        version: None,
+    };
+    let execute = v1::ExecuteRequest {
+        module: Some(v1::execute_request::Module::Name("echo".into())),
+        inputs: vec![v1::ExecuteInput {
+            namespace: long,
+            key: "key".into(),
+            ..v1::ExecuteInput::default()
+        }],
+        ..v1::ExecuteRequest::default()
+    };
+    for (code, reason, words) in [
+        refusal(red.objects.stat(stat).await),
+        refusal(red.execution.execute(execute).await),
+    ] {
+        assert_eq!((code, &*reason), (Code::NotFound, "NO_SUCH_NAMESPACE"));
+        assert!(words.starts_with("there is no namespace"), "{words}");
+        assert!(words.len() <= MOST, "{}", words.len());
+    }
+    for text in ["\u{1}", "x", "\u{fffd}"] {
+        let name = text.repeat(60_000 / text.len());
+        let get = v1::GetTenantRequest { name: name.clone() };
+        let (code, reason, words) = refusal(root.admin.get_tenant(get).await);
+        assert_eq!((code, &*reason), (Code::NotFound, "NOT_FOUND"));
+        assert!(words.len() <= MOST, "{}", words.len());
+        let create = v1::CreateTenantRequest {
+            name,
+            ..v1::CreateTenantRequest::default()
+        };
+        let (code, reason, words) = refusal(root.admin.create_tenant(create).await);
+        assert_eq!((code, &*reason), (Code::InvalidArgument, "INVALID"));
+        assert!(words.len() <= MOST, "{}", words.len());
+    }
 }
 
 #[tokio::test]

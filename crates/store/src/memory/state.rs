@@ -48,13 +48,13 @@ impl State {
     pub fn namespace(&self, name: &str) -> Result<&Namespace> {
         self.namespaces
             .get(name)
-            .ok_or_else(|| no_such_namespace(name))
+            .ok_or_else(|| StoreError::no_namespace(name))
     }
 
     pub fn namespace_mut(&mut self, name: &str) -> Result<&mut Namespace> {
         self.namespaces
             .get_mut(name)
-            .ok_or_else(|| no_such_namespace(name))
+            .ok_or_else(|| StoreError::no_namespace(name))
     }
 
     /// An unused version id.
@@ -381,11 +381,4 @@ pub(super) fn check(slot: Option<&Slot>, condition: Condition) -> Result<()> {
 
 fn weight(space: Space, value: &Value) -> Usage {
     Usage::of(space, value.meta.size)
-}
-
-fn no_such_namespace(name: &str) -> StoreError {
-    StoreError::new(
-        ErrorKind::NoSuchNamespace,
-        format!("there is no namespace {name:?}"),
-    )
 }

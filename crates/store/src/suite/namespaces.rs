@@ -44,6 +44,9 @@ async fn making<S: Store>(subject: &Subject<S>) {
     assert_eq!(names, ["ns-a", "ns-b", "ns-c"]);
     assert!(all[0].id != all[1].id && all[1].id != all[2].id && all[0].id != all[2].id);
     refused(store.namespace("nowhere"), ErrorKind::NoSuchNamespace);
+    let long = store.namespace(&"\u{1}".repeat(100_000)).unwrap_err();
+    assert_eq!(long.kind(), ErrorKind::NoSuchNamespace);
+    assert!(long.message().len() < 1024, "a refusal repeats all of it");
 }
 
 async fn changing<S: Store>(subject: &Subject<S>) {
