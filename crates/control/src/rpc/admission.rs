@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -126,6 +125,52 @@ impl Ticket {
             self.bytes.fetch_add(bytes, Relaxed);
         }
         room
+
+    /// Bytes are held no longer.
+    fn give_back(&self, bytes: usize) {
+        let mut used = self.shared.used.lock();
+        used.all.bytes -= bytes;
+        if let Some(own) = used.tenants.get_mut(&self.tenant) {
+            own.bytes -= bytes;
+        }
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Memory that a call holds for a while, besides what it holds until its answer is sent. The call does not last for it.
+pub(crate) struct Held {
+    call: Weak<Ticket>,
+    bytes: usize,
+}
+
+impl Held {
+    /// None yet.
+    pub(crate) fn by(call: &Arc<Ticket>) -> Held {
+        Held {
+            call: Arc::downgrade(call),
+            bytes: 0,
+        }
+    }
+
+    /// Counts so many bytes, instead of as many as before.
+    pub(crate) fn set(&mut self, bytes: usize) -> Outcome<()> {
+        let call = self.call.upgrade();
+        let call = call.ok_or_else(|| Refusal::new(Reason::Busy, "the call is over"))?;
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => call.hold(more)?,
+            None => call.give_back(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.upgrade() {
+            call.give_back(self.bytes);
+        }
+    }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Answers to a call that asks for many things: made by a task of their own, whoever reads them.
+//! Answers that come one after another: made by a task of their own, whoever reads them.
 
 use std::future::{Future, ready};
 
@@ -9,18 +9,36 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::codegen::BoxStream;
 
-use super::status::Refusal;
+use super::status::{Outcome, Refusal};
 
 /// Elements of one call that are on their way at a time.
 const AT_ONCE: usize = 16;
 /// Answers of one call that nobody has read, with those that are being made.
 const UNREAD_MAX: usize = 64;
 
+/// Has a task make answers, for which there are so many places until they are read, and end them as it ends itself.
+///
+/// HTTP/2 asks for an answer when its client's window has room, and that may be never: how long to wait for a place is up to the task.
+/// Whoever lets go of the answers ends it.
+pub(crate) fn made_by<T, M>(places: usize, make: impl FnOnce(mpsc::Sender<T>) -> M) -> BoxStream<T>
+where
+    T: Send + 'static,
+    M: Future<Output = Outcome<()>> + Send + 'static,
+{
+    let (places, arriving) = mpsc::channel(places);
+    let making = tokio::spawn(make(places));
+    let answers = Answers { arriving, making };
+    Box::pin(stream::try_unfold(answers, |mut answers| async move {
+        let next = answers.next().await?;
+        Ok(next.map(|answer| (answer, answers)))
+    }))
+}
+
 /// Works on the elements of a call side by side and answers in their order.
 ///
-/// HTTP/2 asks for an answer when its client's window has room, and that may be never. An element at work holds what others wait for:
-/// buffers, keys, turns at the store. So it has a place for its answer before it begins, and whatever has begun ends; only what has not
-/// begun waits for the reader. Whoever lets go of the answers gives up what is at work. `open` is held until nothing is.
+/// An element at work holds what others wait for: buffers, keys, turns at the store. So it has a place for its answer before it begins,
+/// and whatever has begun ends; only what has not begun waits for the reader. Whoever lets go of the answers gives up what is at work.
+/// `open` is held until nothing is.
 pub(crate) fn in_order<T, W>(
     elements: impl Iterator<Item = W> + Send + 'static,
     open: watch::Receiver<bool>,
@@ -29,8 +47,7 @@ where
     T: Send + 'static,
     W: Future<Output = T> + Send + 'static,
 {
-    let (places, arriving) = mpsc::channel(UNREAD_MAX);
-    let making = tokio::spawn(async move {
+    made_by(UNREAD_MAX, |places| async move {
         let _open = open;
         let begun = stream::unfold((elements, places), |(mut elements, places)| async move {
             let element = elements.next()?;
@@ -43,18 +60,14 @@ where
             ready(())
         });
         answered.await;
-    });
-    let answers = Answers { arriving, making };
-    Box::pin(stream::try_unfold(answers, |mut answers| async move {
-        let next = answers.next().await?;
-        Ok(next.map(|answer| (answer, answers)))
-    }))
+        Ok(())
+    })
 }
 
 /// Answers on their way to their reader.
 struct Answers<T> {
     arriving: mpsc::Receiver<T>,
-    making: JoinHandle<()>,
+    making: JoinHandle<Outcome<()>>,
 }
 
 impl<T> Answers<T> {
@@ -65,7 +78,9 @@ impl<T> Answers<T> {
         }
         let made = (&mut self.making).await;
         // Without a word, answers that are missing would look like the end.
-        made.map_err(|failed| Refusal::new(Reason::OutcomeUnknown, failed.to_string()))?;
+        let made = made
+            .unwrap_or_else(|failed| Err(Refusal::new(Reason::OutcomeUnknown, failed.to_string())));
+        made?;
         Ok(None)
     }
 }

@@ -12,8 +12,7 @@ use forebay_store::{
     Address, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store, StoreError,
     StoreOptions, VersionId,
 };
-use futures_util::stream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataValue;
@@ -24,7 +23,7 @@ use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
 use super::transfer::Target;
-use super::{Door, INLINE_BYTES_MAX, Service, attributes, convert};
+use super::{Door, INLINE_BYTES_MAX, Service, answers, attributes, convert};
 use crate::{AllowedModule, Leave};
 
 /// The most output that an answer carries, or memory that is not mapped is given, in bytes.
@@ -231,26 +230,19 @@ impl Parts {
         patience: Duration,
         open: watch::Receiver<bool>,
     ) -> BoxStream<v1::ExecuteResponse> {
-        let (places, arriving) = mpsc::channel::<v1::ExecuteResponse>(1);
-        tokio::spawn(async move {
+        answers::made_by(1, |places| async move {
             let _open = open;
-            while let Ok(Ok(place)) = timeout(patience, places.reserve()).await {
-                match self.next() {
-                    Some(part) => place.send(part),
-                    None => return,
+            while self.end.is_some() {
+                let Ok(Ok(place)) = timeout(patience, places.reserve()).await else {
+                    let words = "the output was not read in time";
+                    return Err(Refusal::new(v1::Reason::Stopped, words));
+                };
+                if let Some(part) = self.next() {
+                    place.send(part);
                 }
             }
-        });
-        Box::pin(stream::try_unfold(Some(arriving), |arriving| async move {
-            let Some(mut arriving) = arriving else {
-                return Ok(None);
-            };
-            let part = arriving.recv().await.ok_or_else(|| {
-                Refusal::new(v1::Reason::Stopped, "the output was not read in time")
-            })?;
-            let ends = matches!(part.part, Some(execute_response::Part::Executed(_)));
-            Ok(Some((part, (!ends).then_some(arriving))))
-        }))
+            Ok(())
+        })
     }
 }
 

@@ -254,12 +254,18 @@ impl<S: Store> Service<S> {
             .is_some_and(|now| now.secret == key.secret && now.tenant == key.tenant)
     }
 
-    /// Refuses a caller whose key is not what it was, and a name that no longer stands for its namespace.
-    fn may_begin(&self, caller: &Caller, namespace: &NamespaceInfo) -> Outcome<()> {
+    /// Refuses a caller whose key is not what it was.
+    fn must_stand(&self, caller: &Caller) -> Outcome<()> {
         match self.stands(caller) {
-            true => self.still(namespace),
+            true => Ok(()),
             false => Err(Refusal::key_gone()),
         }
+    }
+
+    /// Refuses a caller whose key is not what it was, and a name that no longer stands for its namespace.
+    fn may_begin(&self, caller: &Caller, namespace: &NamespaceInfo) -> Outcome<()> {
+        self.must_stand(caller)?;
+        self.still(namespace)
     }
 
     /// Refuses a name that no longer stands for this namespace. Numbers are never used again, and a namespace never changes its

@@ -1,9 +1,14 @@
 //! Watching namespaces: from the beginning, from a revision, through every door, and no further than one may see.
 
-use forebay_api::v1::{self, NamespaceChangeKind as Kind, NamespaceEvent};
-use forebay_store::{NamespaceConfig, Store};
-use tonic::{Code, Streaming};
+use std::time::Duration;
 
+use forebay_api::v1::{self, NamespaceChangeKind as Kind, NamespaceEvent};
+use forebay_control::rpc::Config;
+use forebay_store::{NamespaceConfig, Store};
+use tokio::time::timeout;
+use tonic::{Code, Status, Streaming};
+
+use crate::bounds::bounded;
 use crate::harness::{Client, Door, refused};
 use crate::objects::stored;
 
@@ -206,4 +211,81 @@ async fn a_watch_ends_with_its_key_and_with_the_door() {
     refused(ended, Code::Unauthenticated, "UNAUTHENTICATED");
     door.close().await;
     assert!(all.stream.message().await.unwrap().is_none());
+}
+
+/// Makes so many namespaces of red's.
+async fn filled(door: &Door, count: usize) {
+    for i in 0..count {
+        let config = NamespaceConfig {
+            tenant: "red".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        let name = format!("data-{i}");
+        door.store.create_namespace(&name, config).await.unwrap();
+    }
+}
+
+async fn begun(client: &mut Client) -> Streaming<NamespaceEvent> {
+    let request = v1::WatchNamespacesRequest::default();
+    let watch = client.watch.namespaces(request).await;
+    watch.unwrap().into_inner()
+}
+
+/// How many events come, and what the watch ends with.
+async fn rest(mut watch: Streaming<NamespaceEvent>) -> (usize, Result<(), Status>) {
+    let mut events = 0;
+    loop {
+        match watch.message().await {
+            Ok(Some(_)) => events += 1,
+            Ok(None) => return (events, Ok(())),
+            Err(status) => return (events, Err(status)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_watch_has_not_told_counts_as_what_it_holds() {
+    const MANY: usize = 700;
+    let door = Door::choose(bounded(Config {
+        call_bytes: 64 << 10,
+        patience: Duration::from_secs(1),
+        ..Config::default()
+    }))
+    .await;
+    let mut red = door.narrow_tenant("red", 16).await;
+    filled(&door, MANY).await;
+    let mut first = begun(&mut red).await;
+    let reset = first.message().await.unwrap().unwrap();
+    assert_eq!(reset.kind(), Kind::Reset);
+    // Nobody reads on, and what is left of it leaves no room for as much again.
+    let refusal = begun(&mut red).await.message().await;
+    refused(refusal, Code::ResourceExhausted, "BUSY");
+    // It is given up at last, though nobody reads on.
+    let again = async {
+        loop {
+            let mut again = begun(&mut red).await;
+            if again.message().await.is_ok() {
+                return;
+            }
+        }
+    };
+    let again = timeout(Duration::from_secs(30), again).await;
+    again.expect("there is room again");
+    let (events, ended) = rest(first).await;
+    assert!(events < MANY, "{events}");
+    refused(ended, Code::DeadlineExceeded, "STOPPED");
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_key_though_events_wait() {
+    const MANY: usize = 3000;
+    let door = Door::open().await;
+    let mut red = door.slow_tenant("red").await;
+    filled(&door, MANY).await;
+    let mut watch = begun(&mut red).await;
+    watch.message().await.unwrap().unwrap();
+    door.identities.remove_key(&red.access_key).await.unwrap();
+    let (events, ended) = rest(watch).await;
+    assert!(events < MANY, "{events}");
+    refused(ended, Code::Unauthenticated, "UNAUTHENTICATED");
 }
