@@ -47,6 +47,11 @@ fn asked_for<'a>(caller: &'a Caller, name: &'a str) -> Outcome<Option<&'a str>> 
     }
 }
 
+/// What a list takes whose lines have texts of these lengths.
+fn memory_of<Line>(texts: impl ExactSizeIterator<Item = usize>) -> usize {
+    texts.len() * size_of::<Line>() + texts.sum::<usize>()
+}
+
 #[tonic::async_trait]
 impl<S: Store> admin_server::Admin for Door<S> {
     async fn get_server(&self, request: Request<v1::GetServerRequest>) -> Answer<v1::Server> {
@@ -63,11 +68,15 @@ impl<S: Store> admin_server::Admin for Door<S> {
         &self,
         request: Request<v1::ListTenantsRequest>,
     ) -> Answer<v1::ListTenantsResponse> {
+        let call = Ticket::of(&request)?;
         let (caller, _) = Caller::of(request)?;
         let tenants = match asked_for(&caller, "")? {
             None => self.admin.tenants().await,
             Some(own) => vec![self.admin.tenant(own).map_err(Refusal::from)?],
         };
+        let texts = tenants.iter();
+        let texts = texts.map(|tenant| tenant.name.len() + tenant.display_name.len());
+        call.hold(memory_of::<v1::Tenant>(texts))?;
         answer(v1::ListTenantsResponse {
             tenants: tenants.into_iter().map(convert::tenant).collect(),
         })
@@ -118,9 +127,13 @@ impl<S: Store> admin_server::Admin for Door<S> {
         &self,
         request: Request<v1::ListKeysRequest>,
     ) -> Answer<v1::ListKeysResponse> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let tenant = asked_for(&caller, &asked.tenant)?;
         let keys = self.admin.keys(tenant).map_err(Refusal::from)?;
+        let texts = keys.iter();
+        let texts = texts.map(|key| key.access_key.len() + key.tenant.len());
+        call.hold(memory_of::<v1::Key>(texts))?;
         answer(v1::ListKeysResponse {
             keys: keys.into_iter().map(convert::key).collect(),
         })
@@ -156,8 +169,9 @@ impl<S: Store> admin_server::Admin for Door<S> {
         let call = Ticket::of(&request)?;
         let (caller, _) = Caller::of(request)?;
         let namespaces = self.admin.namespaces(asked_for(&caller, "")?).await;
-        let names = namespaces.iter().map(|namespace| namespace.name.len());
-        call.hold(names.sum::<usize>() + namespaces.len() * size_of::<v1::Namespace>())?;
+        let texts = namespaces.iter();
+        let texts = texts.map(|namespace| namespace.name.len() + namespace.tenant.len());
+        call.hold(memory_of::<v1::Namespace>(texts))?;
         answer(v1::ListNamespacesResponse {
             namespaces: namespaces.into_iter().map(convert::namespace).collect(),
         })
@@ -222,9 +236,13 @@ impl<S: Store> admin_server::Admin for Door<S> {
         &self,
         request: Request<v1::ListHostsRequest>,
     ) -> Answer<v1::ListHostsResponse> {
+        let call = Ticket::of(&request)?;
         let (caller, _) = Caller::of(request)?;
         let mut hosts = self.admin.hosts();
         hosts.retain(|host| caller.sees(&host.tenant));
+        let texts = hosts.iter();
+        let texts = texts.map(|host| host.nqn.len() + host.tenant.len());
+        call.hold(memory_of::<v1::Host>(texts))?;
         answer(v1::ListHostsResponse {
             hosts: hosts.into_iter().map(convert::host).collect(),
         })
@@ -258,6 +276,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
         &self,
         request: Request<v1::ListGrantsRequest>,
     ) -> Answer<v1::ListGrantsResponse> {
+        let call = Ticket::of(&request)?;
         let (caller, asked) = Caller::of(request)?;
         let tenant = asked_for(&caller, &asked.tenant)?;
         let page_token = match asked.page_token.as_str() {
@@ -271,6 +290,9 @@ impl<S: Store> admin_server::Admin for Door<S> {
         };
         let page = self.admin.grants(&asked).map_err(Refusal::from)?;
         let next = page.next_page_token;
+        let texts = page.grants.iter();
+        let texts = texts.map(|grant| grant.tenant.len() + grant.access_key.len());
+        call.hold(memory_of::<v1::StandingGrant>(texts))?;
         answer(v1::ListGrantsResponse {
             grants: page.grants.into_iter().map(convert::grant).collect(),
             next_page_token: next.map(|next| next.to_string()).unwrap_or_default(),

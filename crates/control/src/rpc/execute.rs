@@ -174,6 +174,14 @@ fn told(module: &AllowedModule) -> v1::AllowedModule {
     }
 }
 
+/// What one of them takes in a list.
+fn memory_of(module: &AllowedModule) -> usize {
+    let named = [&module.namespace, &module.name, &module.function];
+    let named = named.into_iter().flatten().map(String::len);
+    let texts = module.tenant.len() + named.sum::<usize>();
+    size_of::<v1::AllowedModule>() + size_of::<ModuleDigest>() + texts
+}
+
 fn data(part: &[u8]) -> v1::ExecuteResponse {
     count_copy(CopySite::RpcMessage, part.len());
     v1::ExecuteResponse {
@@ -272,11 +280,13 @@ impl<S: Store> execution_server::Execution for Door<S> {
         &self,
         request: Request<v1::ListModulesRequest>,
     ) -> Result<Response<v1::ListModulesResponse>, Status> {
+        let call = Ticket::of(&request)?;
         let (caller, _) = Caller::of(request)?;
-        let mut modules = self.admin.modules();
+        let mut modules = self.identities.modules();
         modules.retain(|module| caller.sees(&module.tenant));
+        call.hold(modules.iter().map(|module| memory_of(module)).sum())?;
         Ok(Response::new(v1::ListModulesResponse {
-            modules: modules.iter().map(told).collect(),
+            modules: modules.iter().map(|module| told(module)).collect(),
         }))
     }
 
