@@ -144,7 +144,7 @@ impl<S: Store> Exec<S> {
                 room,
                 executor.limits.output_bytes,
             ),
-            arguments: Bytes::copy_from_slice(call.arguments),
+            arguments: call.arguments,
             logs: Vec::new(),
             log_bytes: executor.limits.log_bytes,
             ended: None,

@@ -41,7 +41,8 @@ pub(crate) async fn object<S: Store>(
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
     let tenant = need_key(call.caller)?;
-    let request = parse_execute(&call.document(inbound).await?)?;
+    let mut request = parse_execute(&call.document(inbound).await?)?;
+    let arguments = std::mem::take(&mut request.arguments);
     call.connection.bind_request();
     let chosen = choose(call, &request.inputs).await?;
     let inputs: Vec<Input<'_>> = chosen
@@ -75,7 +76,7 @@ pub(crate) async fn object<S: Store>(
         module: module(&request.module)?,
         function: request.function.as_deref(),
         inputs: &inputs,
-        arguments: &request.arguments,
+        arguments: arguments.into(),
         output,
         deadline: request.deadline_ms.map(Duration::from_millis),
     });

@@ -109,8 +109,8 @@ pub struct Execute<'a> {
     pub function: Option<&'a str>,
     /// What it reads, in an order that is the function's own business.
     pub inputs: &'a [Input<'a>],
-    /// What else it is told.
-    pub arguments: &'a [u8],
+    /// What else it is told. Whoever calls counts what this keeps in memory.
+    pub arguments: Bytes,
     /// Where its output goes.
     pub output: Output<'a>,
     /// How long it may take, when that is less than the store's own bound.
@@ -121,12 +121,12 @@ impl<'a> Execute<'a> {
     /// The function that a module exports unless it says otherwise.
     pub const FUNCTION: &'static str = "run";
 
-    /// A call whose output comes back in buffers.
+    /// A call whose output comes back in buffers, with a copy of its arguments.
     pub fn inline(
         tenant: &'a str,
         module: Module<'a>,
         inputs: &'a [Input<'a>],
-        arguments: &'a [u8],
+        arguments: &[u8],
         capacity: usize,
     ) -> Execute<'a> {
         Execute {
@@ -134,7 +134,7 @@ impl<'a> Execute<'a> {
             module,
             function: None,
             inputs,
-            arguments,
+            arguments: Bytes::copy_from_slice(arguments),
             output: Output::Inline { capacity },
             deadline: None,
         }

@@ -55,7 +55,7 @@ impl<S: Store> Service<S> {
             module: module(asked)?,
             function: Some(asked.function.as_str()).filter(|name| !name.is_empty()),
             inputs: &inputs,
-            arguments: &asked.arguments,
+            arguments: asked.arguments.clone(),
             output: Output::Inline { capacity: 0 },
             deadline: Some(asked.deadline_ms)
                 .filter(|deadline| *deadline > 0)

@@ -39,17 +39,17 @@ pub async fn run(
     let read = output.len() as u64;
     let output = match call.module {
         Module::Name("zeros") => {
-            let words = std::str::from_utf8(call.arguments).unwrap();
+            let words = std::str::from_utf8(&call.arguments).unwrap();
             Bytes::from(vec![0; words.parse().unwrap()])
         }
         Module::Name("fails") => {
-            let logs = Bytes::copy_from_slice(call.arguments);
+            let logs = call.arguments;
             let fault = ProgramFault { code: None, logs };
             let error = StoreError::new(ErrorKind::ProgramFailed, "the function failed");
             return Err(error.with_source(fault));
         }
         Module::Name("echo") | Module::Number(7) => {
-            output.extend(call.arguments);
+            output.extend(&call.arguments);
             Bytes::from(output)
         }
         _ => return Err(StoreError::new(ErrorKind::Denied, "not allowed")),
