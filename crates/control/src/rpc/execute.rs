@@ -22,7 +22,6 @@ use super::admission::Ticket;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
-use super::transfer::Target;
 use super::{Door, INLINE_BYTES_MAX, Service, answers, attributes, convert};
 use crate::{AllowedModule, Leave};
 
@@ -66,11 +65,11 @@ impl<S: Store> Service<S> {
             ..call.clone()
         };
         match &asked.output {
-            None => Ok((self.run(call).await?, Way::Message)),
+            None => Ok((self.run(caller, call).await?, Way::Message)),
             Some(Asked::Capacity(capacity)) => {
                 let capacity = (*capacity).min(OUTPUT_BYTES_MAX) as usize;
-                let executed = self.run(with(Output::Inline { capacity })).await?;
-                Ok((executed, Way::Message))
+                let executed = self.run(caller, with(Output::Inline { capacity }));
+                Ok((executed.await?, Way::Message))
             }
             Some(Asked::Target(target)) => {
                 let output = Output::Store {
@@ -85,40 +84,41 @@ impl<S: Store> Service<S> {
                         expires: target.expires_ms,
                     },
                 };
-                Ok((self.run(with(output)).await?, Way::Message))
+                Ok((self.run(caller, with(output)).await?, Way::Message))
             }
             Some(Asked::Place(place)) => {
-                let target = self.target(caller, &asked.session, Some(place), Access::Write)?;
-                let (executed, _placed) = self.run_into(caller, &target, with).await?;
-                Ok((executed, target.way()))
+                let place = (&asked.session[..], Some(place));
+                let (executed, _placed, way) = self.run_into(caller, place, with).await?;
+                Ok((executed, way))
             }
         }
     }
 
+    /// Runs the function for the memory that a place names.
     async fn run_into<'c>(
         &self,
         caller: &Caller,
-        target: &Target,
+        (session, place): (&[u8], Option<&v1::Place>),
         with: impl FnOnce(Output<'c>) -> Execute<'c>,
-    ) -> Result<(Executed, Placed), Status> {
+    ) -> Result<(Executed, Placed, Way), Status> {
+        let find = || self.target(caller, session, place, Access::Write);
+        let mut target = find()?;
         let executed = match target.mapped() {
-            Some(memory) => self.run(with(Output::Into(memory))).await,
+            Some(memory) => self.run(caller, with(Output::Into(memory))).await,
             None if target.length() > OUTPUT_BYTES_MAX => {
                 let words = format!(
                     "the fabric does not map memory, and is given at most {OUTPUT_BYTES_MAX} bytes of output"
                 );
-                Err(Refusal::invalid(words).into())
+                return Err(Refusal::invalid(words).into());
             }
             None => {
                 let capacity = target.length() as usize;
-                let executed = self.run(with(Output::Inline { capacity })).await;
-                match executed {
-                    Ok(mut executed) => {
-                        let sent = target.send(std::mem::take(&mut executed.bytes)).await;
-                        sent.map(|()| executed).map_err(Status::from)
-                    }
-                    Err(refusal) => Err(refusal),
-                }
+                let executed = self.run(caller, with(Output::Inline { capacity }));
+                let mut executed = executed.await?;
+                // What was lent when the function began need not be so any more.
+                target = find()?;
+                let sent = target.send(std::mem::take(&mut executed.bytes)).await;
+                sent.map(|()| executed).map_err(Status::from)
             }
         };
         // A refusal, too, is an answer after which nothing may land.
@@ -127,11 +127,14 @@ impl<S: Store> Service<S> {
         let sent = executed.len.min(target.length());
         target.count_sent(sent);
         self.sent(caller, target.way(), sent);
-        Ok((executed, placed))
+        Ok((executed, placed, target.way()))
     }
 
-    async fn run(&self, call: Execute<'_>) -> Result<Executed, Status> {
-        self.store.execute(call).await.map_err(with_logs)
+    async fn run(&self, caller: &Caller, call: Execute<'_>) -> Result<Executed, Status> {
+        let executed = self.store.execute(call).await;
+        // A function takes its time: what it has to say is for a key that still is one.
+        self.must_stand(caller)?;
+        executed.map_err(with_logs)
     }
 }
 

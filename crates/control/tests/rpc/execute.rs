@@ -4,23 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_api::v1::add_module_request::Source;
 use forebay_api::v1::condition::Rule;
 use forebay_api::v1::execute_request::{Module as Named, Output as Asked};
 use forebay_api::v1::execute_response::Part;
 use forebay_api::v1::place::Memory;
 use forebay_api::v1::{self, Access as Wire, ExecuteRequest, Executed};
-use forebay_control::SYSTEM_NAMESPACE;
 use forebay_control::rpc::Config;
 use forebay_fabric::Fabric;
 use forebay_mem::Buf;
 use forebay_store::{
-    Address, Effort, ErrorKind, Execute, MemoryStore, Module, Output, ProgramFault, Result, Store,
+    Effort, ErrorKind, Execute, MemoryStore, Module, Output, ProgramFault, Result, Store,
     StoreError, Upload, Versioning,
 };
 use tonic::{Code, Status, Streaming};
 
-use crate::harness::{Choice, Client, Door, refusal, refused};
+use crate::harness::{Choice, Client, Door, refused};
 use crate::memory::{Shared, noise, place};
 use crate::objects::{read, stored};
 
@@ -84,7 +82,7 @@ pub async fn run(
     })
 }
 
-fn call(name: &str, output: Option<Asked>) -> ExecuteRequest {
+pub fn call(name: &str, output: Option<Asked>) -> ExecuteRequest {
     ExecuteRequest {
         module: Some(Named::Name(name.to_owned())),
         inputs: vec![input("in")],
@@ -102,7 +100,7 @@ fn input(key: &str) -> v1::ExecuteInput {
     }
 }
 
-async fn all(
+pub async fn all(
     client: &mut Client,
     asked: ExecuteRequest,
 ) -> std::result::Result<(Vec<u8>, Executed), Status> {
@@ -121,7 +119,7 @@ async fn all(
 }
 
 /// A door with a namespace of red's, `data`, in which `in` is noise.
-async fn door() -> (Door, Client, Vec<u8>) {
+pub async fn door() -> (Door, Client, Vec<u8>) {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
@@ -297,6 +295,62 @@ async fn a_place_that_cannot_be_filled_is_refused() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_back_while_a_function_runs_is_not_written() {
+    const LEN: usize = 8192;
+    let (door, mut red, _) = door().await;
+    let shared = Shared::open(&door, &mut red, Fabric::Iwarp, LEN).await;
+    shared.set(0, &[0xee; LEN]);
+    let into = |place: Option<v1::Place>| ExecuteRequest {
+        session: shared.session.clone().into(),
+        ..call("echo", place.map(Asked::Place))
+    };
+    let grant = shared.grant(&mut red, 0, 4096, Wire::Write).await;
+    let mut sessions = red.sessions.clone();
+    let revoke = v1::RevokeRequest {
+        session: shared.session.clone().into(),
+        id: grant.id,
+    };
+    door.beside
+        .executed
+        .once(async move { drop(sessions.revoke(revoke).await.unwrap()) });
+    let asked = into(place(Memory::Grant(grant.grant), 0, 4096));
+    refused(all(&mut red, asked).await, Code::NotFound, "NO_SUCH_GRANT");
+
+    let mut sessions = red.sessions.clone();
+    let deregister = v1::DeregisterRegionRequest {
+        session: shared.session.clone().into(),
+        region: shared.region,
+    };
+    let deregistering = async move { drop(sessions.deregister_region(deregister).await.unwrap()) };
+    door.beside.executed.once(deregistering);
+    let asked = into(shared.place(0, 4096));
+    refused(all(&mut red, asked).await, Code::NotFound, "NO_SUCH_REGION");
+    assert_eq!(shared.bytes(0, LEN), [0xee; LEN]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_goes_while_a_function_runs_hears_nothing_of_it() {
+    for inline in [true, false] {
+        let (door, mut red, _) = door().await;
+        let shared = Shared::open(&door, &mut red, Fabric::Iwarp, 4096).await;
+        let asked = ExecuteRequest {
+            session: shared.session.clone().into(),
+            output: match inline {
+                true => Some(Asked::Capacity(4096)),
+                false => shared.place(0, 4096).map(Asked::Place),
+            },
+            ..call("echo", None)
+        };
+        let (identities, key) = (door.identities.clone(), red.access_key.clone());
+        let removing = async move { identities.remove_key(&key).await.unwrap() };
+        door.beside.executed.once(removing);
+        let answer = all(&mut red, asked).await;
+        refused(answer, Code::Unauthenticated, "UNAUTHENTICATED");
+        assert_eq!(shared.bytes(0, 4096), [0; 4096]);
+    }
+}
+
 #[tokio::test]
 async fn output_becomes_a_value_under_conditions() {
     let (door, mut red, value) = door().await;
@@ -351,83 +405,6 @@ async fn logs_of_a_failure_are_its_last() {
         }
         refused(Err::<(), _>(failed), Code::Aborted, "PROGRAM");
     }
-}
-
-fn module(namespace: &str) -> v1::AddModuleRequest {
-    v1::AddModuleRequest {
-        tenant: "red".into(),
-        namespace: namespace.into(),
-        source: Some(Source::Wasm(Bytes::from_static(b"\0asm and so on"))),
-        ..v1::AddModuleRequest::default()
-    }
-}
-
-#[tokio::test]
-async fn others_are_served_while_a_module_is_checked() {
-    let (door, mut red, _) = door().await;
-    let mut root = door.root().await;
-    let (go_on, checks) = std::sync::mpsc::channel();
-    *door.checks.lock() = Some(checks);
-    let others = async {
-        while door.checks.lock().is_some() {
-            tokio::task::yield_now().await;
-        }
-        all(&mut red, call("echo", None)).await.unwrap();
-        go_on.send(()).unwrap();
-    };
-    let (added, ()) = tokio::join!(root.execution.add_module(module("")), others);
-    assert_eq!(added.unwrap().into_inner().tenant, "red");
-}
-
-#[tokio::test]
-async fn a_module_comes_from_no_namespace_of_the_servers_own() {
-    let (door, ..) = door().await;
-    let mut root = door.root().await;
-    let key = Bytes::from(format!("key/{}", root.access_key));
-    let record = Address::object(SYSTEM_NAMESPACE, &key);
-    let found = door.store.exist(&[record]).await.unwrap();
-    assert!(found[0].is_some());
-    for key in [key, Bytes::from_static(b"key/none")] {
-        let mut from = async |namespace: &str| {
-            let object = v1::ModuleObject {
-                namespace: namespace.into(),
-                key: key.clone(),
-            };
-            let request = v1::AddModuleRequest {
-                source: Some(Source::Object(object)),
-                ..module("")
-            };
-            refusal(root.execution.add_module(request).await)
-        };
-        let (code, reason, words) = from(SYSTEM_NAMESPACE).await;
-        assert_eq!(
-            (code, reason.as_str()),
-            (Code::NotFound, "NO_SUCH_NAMESPACE")
-        );
-        let (_, _, absent) = from("nowhere").await;
-        assert_eq!(words, absent.replace("nowhere", SYSTEM_NAMESPACE));
-    }
-}
-
-#[tokio::test]
-async fn what_is_allowed_in_a_namespace_goes_with_it() {
-    let (door, mut red, _) = door().await;
-    let mut root = door.root().await;
-    red.namespace("other").await;
-    for namespace in ["", "data", "other"] {
-        root.execution.add_module(module(namespace)).await.unwrap();
-    }
-    red.admin
-        .remove_namespace(v1::RemoveNamespaceRequest {
-            name: "other".into(),
-        })
-        .await
-        .unwrap();
-    red.namespace("other").await;
-    let left = red.execution.list_modules(v1::ListModulesRequest {}).await;
-    let left = left.unwrap().into_inner().modules;
-    let places: Vec<&str> = left.iter().map(|one| one.namespace.as_str()).collect();
-    assert_eq!(places, ["", "data"]);
 }
 
 /// As many zeros as an answer may have.

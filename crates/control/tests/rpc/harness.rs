@@ -25,9 +25,9 @@ use forebay_mem::{Buf, Pool, RegionSlice};
 use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, Body as _, ByteRange, ErrorKind, Execute, Executed, ListOptions, ListPage,
-    MemoryStore, Meta, NamespaceConfig, NamespaceInfo, Scope, Seal, Store as _, StoreError, Stored,
-    Upload as _, Usage, VersionId,
+    Address, Body as _, ByteRange, DeleteOptions, Deleted, ErrorKind, Execute, Executed,
+    ListOptions, ListPage, MemoryStore, Meta, NamespaceConfig, NamespaceInfo, Scope, Seal,
+    Store as _, StoreError, Stored, Upload as _, Usage, VersionId,
 };
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -180,6 +180,10 @@ pub struct Beside {
     pub changed: Once,
     /// Before bytes are read.
     pub reading: Once,
+    /// Before a value is deleted.
+    pub deleting: Once,
+    /// After a function has run.
+    pub executed: Once,
     /// Before a namespace is made.
     pub creating: Once,
     /// Outputs of functions that are not let go yet have clones.
@@ -190,6 +194,8 @@ pub struct Beside {
     pub buffers: Arc<OnceLock<Pool>>,
     /// What making a namespace fails with.
     pub making: Arc<Mutex<Option<ErrorKind>>>,
+    /// What deleting the next value fails with.
+    pub unmaking: Arc<Mutex<Option<ErrorKind>>>,
 }
 
 impl Detour<MemoryStore> for Beside {
@@ -208,7 +214,23 @@ impl Detour<MemoryStore> for Beside {
         store: &MemoryStore,
         call: Execute<'_>,
     ) -> forebay_store::Result<Executed> {
-        execute::run(store, call, &self.outputs).await
+        let executed = execute::run(store, call, &self.outputs).await;
+        self.executed.pass().await;
+        executed
+    }
+
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> forebay_store::Result<Deleted> {
+        self.deleting.pass().await;
+        let failure = self.unmaking.lock().take();
+        match failure {
+            Some(kind) => Err(StoreError::new(kind, "so it is told")),
+            None => store.delete(address, options).await,
+        }
     }
 
     async fn list(

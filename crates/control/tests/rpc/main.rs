@@ -10,6 +10,7 @@ mod grants;
 mod harness;
 mod lists;
 mod memory;
+mod modules;
 mod namesakes;
 mod objects;
 mod sessions;
