@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -125,6 +126,7 @@ impl Ticket {
             self.bytes.fetch_add(bytes, Relaxed);
         }
         room
+    }
 
     /// Bytes are held no longer.
     fn give_back(&self, bytes: usize) {
@@ -170,7 +172,6 @@ impl Drop for Held {
         if let Some(call) = self.call.upgrade() {
             call.give_back(self.bytes);
         }
-    }
     }
 }
 
@@ -291,6 +292,7 @@ where
                 waiting: None,
             })
         });
+        let whole = happens_whole(which, counted.uri().path());
         let answered = self.service.call(counted);
         let answer = async move {
             let mut response = answered.await?;
@@ -305,9 +307,9 @@ where
                 })
             }))
         };
-        match which {
-            Which::Admin => Box::pin(to_the_end(answer)),
-            _ => Box::pin(answer),
+        match whole {
+            true => Box::pin(to_the_end(answer)),
+            false => Box::pin(answer),
         }
     }
 }
@@ -315,6 +317,15 @@ where
 /// What an answer, or the part of it whose headers these are, ends with.
 fn code(headers: &HeaderMap) -> Code {
     Status::from_header_map(headers).map_or(Code::Ok, |status| status.code())
+}
+
+/// Whether what is asked happens whole or not at all: what changes records does.
+fn happens_whole(which: Which, path: &str) -> bool {
+    match which {
+        Which::Admin => true,
+        Which::Execution => path.ends_with("/AddModule") || path.ends_with("/RemoveModule"),
+        Which::Sessions | Which::Objects | Which::Watch | Which::Reflection => false,
+    }
 }
 
 /// Has a change happen whole: it goes on when whoever asked for it goes away.

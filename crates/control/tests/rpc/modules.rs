@@ -1,15 +1,19 @@
 //! Which functions may be sent to the data: leaves, and what becomes of them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_api::v1;
 use forebay_api::v1::add_module_request::Source;
 use forebay_control::SYSTEM_NAMESPACE;
 use forebay_store::{Address, Store};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::execute::{all, call, door};
-use crate::harness::refusal;
+use crate::harness::{Client, Door, Once, refusal};
 
 fn module(namespace: &str) -> v1::AddModuleRequest {
     v1::AddModuleRequest {
@@ -86,4 +90,59 @@ async fn what_is_allowed_in_a_namespace_goes_with_it() {
     let left = left.unwrap().into_inner().modules;
     let places: Vec<&str> = left.iter().map(|one| one.namespace.as_str()).collect();
     assert_eq!(places, ["", "data"]);
+}
+
+/// A call of root's that its client gives up while it waits beside a call of the store.
+async fn given_up(door: &Door, beside: &Once, call: impl AsyncFnOnce(Client)) {
+    let root = door.root().await;
+    let (tell, begun) = oneshot::channel();
+    let (go_on, may_go_on) = oneshot::channel::<()>();
+    beside.once(async move {
+        tell.send(()).unwrap();
+        let _ = may_go_on.await;
+    });
+    tokio::select! {
+        () = call(root.clone()) => panic!("it waits"),
+        begun = begun => begun.unwrap(),
+    }
+    // The door has learned of it before any later call of the same connection.
+    let mut admin = root.admin.clone();
+    admin.get_limits(v1::GetLimitsRequest {}).await.unwrap();
+    // What waits for it may have gone with the call.
+    let _ = go_on.send(());
+}
+
+/// Waits until this is so.
+async fn soon(is_so: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            yield_now().await;
+        }
+    };
+    let waited = timeout(Duration::from_secs(10), waiting).await;
+    waited.expect("it is so at last");
+}
+
+#[tokio::test]
+async fn what_is_allowed_and_forbidden_is_so_whole() {
+    let (door, ..) = door().await;
+    given_up(&door, &door.beside.committed, async |mut root: Client| {
+        let _ = root.execution.add_module(module("")).await;
+    })
+    .await;
+    soon(async || !door.identities.modules().is_empty()).await;
+    let added = door.identities.modules().remove(0);
+    given_up(&door, &door.beside.deleting, async |mut root: Client| {
+        let request = v1::RemoveModuleRequest {
+            tenant: "red".into(),
+            namespace: String::new(),
+            module: added.sha256.clone(),
+        };
+        let _ = root.execution.remove_module(request).await;
+    })
+    .await;
+    for key in [format!("module/red//{}", added.sha256), added.key()] {
+        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+        soon(async || door.store.stat(address, None).await.is_err()).await;
+    }
 }
