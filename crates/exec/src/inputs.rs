@@ -20,7 +20,7 @@ pub(crate) struct Input {
     pub key: Box<[u8]>,
     /// Bytes that the function sees.
     pub size: u64,
-    /// All of them, when they are few: in order, each with its offset.
+    /// All of them, when they are few and the call did not have to wait: in order, each with its offset.
     pub whole: Vec<(u64, Buf)>,
 }
 
@@ -120,6 +120,12 @@ impl Inputs {
     /// The same, none of it read.
     pub fn again(self) -> Inputs {
         Inputs::new(self.all, self.window.most)
+    }
+
+    /// Gives away what is at hand: from now on it is brought when it is asked for.
+    pub fn let_go(&mut self) -> Vec<Vec<(u64, Buf)>> {
+        let all = self.all.iter_mut();
+        all.map(|input| std::mem::take(&mut input.whole)).collect()
     }
 
     /// Whether all bytes are at hand.

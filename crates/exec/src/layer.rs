@@ -18,7 +18,7 @@ use crate::inputs::Inputs;
 use crate::limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX, NAME_BYTES_MAX};
 use crate::output::{Output, Way};
 use crate::service;
-use crate::workers::Turn;
+use crate::workers::{Turn, Work};
 
 /// A store whose values functions may be sent to; in all else the store below it.
 #[derive(Clone)]
@@ -104,8 +104,7 @@ impl<S: Store> Exec<S> {
         });
         let patience = Patience::new(executor.clock.clone(), deadline);
         let allowed = executor.allowed();
-        let namespaces: Vec<&str> = admitted.iter().map(|admitted| &*admitted.name).collect();
-        let allowed = allowed.find(call.tenant, call.module, &namespaces)?;
+        let allowed = allowed.find(call.tenant, call.module, &admitted)?;
         let into_memory = matches!(call.output, Wanted::Into(_));
         let mut room = executor.rooms.of(call.tenant);
         if let Wanted::Inline { capacity } = call.output {
@@ -160,7 +159,6 @@ impl<S: Store> Exec<S> {
                 let (mut service, turn) =
                     executor.hand_over(call.tenant, program, function, host, patience)?;
                 if !turn.at_once {
-                    // Those whose turn it is before may wait for memory.
                     opened.iter_mut().for_each(service::Opened::let_go);
                 }
                 let served =
@@ -219,7 +217,8 @@ impl Executor {
         ran
     }
 
-    /// Has a thread of the tenant's run a function, which the returned end is to be served by, as long as its turn is kept.
+    /// Has a thread of the tenant's run a function, which the returned end is to be served by, as long as its turn is kept. One that has to
+    /// wait for its turn has nothing of its inputs at hand: those whose turn it is before may wait for memory.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when as many calls wait already as may.
@@ -232,16 +231,24 @@ impl Executor {
         patience: Patience,
     ) -> Result<(Service<Done>, Turn<'_>)> {
         let (exchange, service) = exchange(patience);
-        let host = host.again(exchange);
+        let mut host = host.again(exchange);
         let (function, clock) = (function.to_owned(), self.clock.clone());
-        let work = Box::new(move || {
-            if host.exchange.patience.begin()
-                && let Ran::Done(exchange, done) = program.run(&function, host, &*clock)
-            {
-                exchange.done(done);
+        let mut let_go = Vec::new();
+        let work = |at_once: bool| -> Work {
+            if !at_once {
+                let_go = host.inputs.let_go();
             }
-        });
+            Box::new(move || {
+                if host.exchange.patience.begin()
+                    && let Ran::Done(exchange, done) = program.run(&function, host, &*clock)
+                {
+                    exchange.done(done);
+                }
+            })
+        };
         let turn = self.workers.submit(tenant, work)?;
+        // Not while others wait to submit theirs.
+        drop(let_go);
         Ok((service, turn))
     }
 }

@@ -80,7 +80,7 @@ pub(crate) async fn open<'a, S: Store>(
     Ok((opened, known))
 }
 
-/// Bytes that are kept until the call ends, its wait for a thread included. A short part would keep the whole of its block from
+/// Bytes that are kept until the call ends, or has to wait for a thread. A short part would keep the whole of its block from
 /// everybody else so long: it is copied, so that what a call keeps is bounded by what it asked for.
 fn at_hand(buf: Buf) -> Buf {
     if buf.held_bytes() <= (2 * buf.len()).max(BLOCK_MIN_BYTES) {

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::Limits;
 
-type Work = Box<dyn FnOnce() + Send>;
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// The stack of a thread besides that of the function on it: compilers recurse.
 const STACK_BYTES: usize = 4 << 20;
@@ -104,11 +104,11 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Has a function run when it is the tenant's turn.
+    /// Has a function run when it is the tenant's turn: what is made of it depends on whether that is at once.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when as many wait already as may.
-    pub fn submit(&self, tenant: &str, work: Work) -> Result<Turn<'_>> {
+    pub fn submit(&self, tenant: &str, work: impl FnOnce(bool) -> Work) -> Result<Turn<'_>> {
         self.queue(tenant.to_owned(), self.shared.threads_per_tenant, work)
     }
 
@@ -118,10 +118,15 @@ impl Workers {
     /// As above.
     pub fn make(&self, tenant: &str, work: Work) -> Result<Turn<'_>> {
         // No tenant's name begins with a dot.
-        self.queue(format!(".modules/{tenant}"), 1, work)
+        self.queue(format!(".modules/{tenant}"), 1, |_| work)
     }
 
-    fn queue(&self, name: String, most: usize, work: Work) -> Result<Turn<'_>> {
+    fn queue(
+        &self,
+        name: String,
+        most: usize,
+        work: impl FnOnce(bool) -> Work,
+    ) -> Result<Turn<'_>> {
         let shared = &*self.shared;
         let mut queue = shared.queue.lock();
         let queue = &mut *queue;
@@ -146,7 +151,7 @@ impl Workers {
             at_once: lane.waiting.len() + lane.running < most && of_all < shared.threads,
             lane: name,
         };
-        lane.waiting.push_back((turn.number, work));
+        lane.waiting.push_back((turn.number, work(turn.at_once)));
         queue.next += 1;
         queue.waiting += 1;
         // Whoever looks takes the lock before it sleeps, and finds this.
@@ -314,7 +319,7 @@ mod tests {
         began: &Sender<String>,
     ) -> (Sender<()>, Turn<'w>) {
         let (work, end) = endless(tenant, began);
-        (end, workers.submit(tenant, work).unwrap())
+        (end, workers.submit(tenant, |_| work).unwrap())
     }
 
     #[test]
@@ -356,13 +361,13 @@ mod tests {
         let first = held(&workers, "a", &began);
         begins.recv().unwrap();
         let second = held(&workers, "a", &began);
-        let refused = workers.submit("a", Box::new(|| ()));
+        let refused = workers.submit("a", |_| Box::new(|| ()));
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Busy);
         // What nobody waits for any more is in nobody's way.
         drop(second);
         assert_eq!(workers.load(), (0, 1));
         let second = held(&workers, "a", &began);
-        let panics = workers.submit("b", Box::new(|| panic!("on purpose")));
+        let panics = workers.submit("b", |_| Box::new(|| panic!("on purpose")));
         let third = held(&workers, "c", &began);
         drop(first);
         assert_eq!(begins.recv().unwrap(), "a");

@@ -13,6 +13,7 @@ use forebay_store::{
     Address, ByteRange, ErrorKind, Execute, Input, Object, Output, Result, Seal, Store,
     StoreOptions, VersionId,
 };
+use tokio::task::JoinSet;
 
 use crate::support::{World, assert_kind, bytes, executor, own};
 
@@ -27,11 +28,8 @@ const MERGE: &str = "
         (local.set $b (i64.add (local.get $b) (i64.const 524288)))
         (br_if $offsets (i64.lt_u (local.get $b) (call $size (i32.const 0)))))";
 
-#[tokio::test]
-async fn many_long_inputs_take_little_memory() {
-    const INPUTS: u32 = 24;
-    const BYTES: usize = 3 << 20;
-    let pool = Pool::new(16 << 20);
+/// A world whose values keep nothing of the pool.
+async fn on_a_disk(pool: &Pool, limits: Limits) -> World<Engine<SimDisk>> {
     let config = Config {
         segment_bytes: 1 << 20,
         growth_bytes: 1 << 20,
@@ -41,7 +39,15 @@ async fn many_long_inputs_take_little_memory() {
     };
     let clock = Arc::new(SystemClock::default());
     let engine = Engine::open(SimDisk::new(1), clock, pool.clone(), config).unwrap();
-    let world = World::over(engine, executor(Limits::default(), pool.clone())).await;
+    World::over(engine, executor(limits, pool.clone())).await
+}
+
+#[tokio::test]
+async fn many_long_inputs_take_little_memory() {
+    const INPUTS: u32 = 24;
+    const BYTES: usize = 3 << 20;
+    let pool = Pool::new(16 << 20);
+    let world = on_a_disk(&pool, Limits::default()).await;
     let module = world.module(&own(MERGE, "")).await;
     let mut expected = Vec::new();
     for input in 0..INPUTS {
@@ -139,6 +145,57 @@ async fn a_call_has_one_body_open_and_none_while_it_waits() {
             load((1, 1)).await;
             assert_eq!(open.now(), 0);
         } => {}
+    }
+}
+
+#[tokio::test]
+async fn calls_that_wait_keep_nothing_of_short_inputs_either() {
+    const CALLS: usize = 100;
+    const BYTES: usize = 128 << 10;
+    let pool = Pool::new(16 << 20);
+    let limits = Limits {
+        threads: 1,
+        threads_per_tenant: 1,
+        ..Limits::default()
+    };
+    let world = on_a_disk(&pool, limits).await;
+    let endless = r#"(func (export "endless") (result i32) (loop $l (br $l)) (i32.const 0))"#;
+    let module = world.module(&own(MERGE, endless)).await;
+    for number in 0..CALLS {
+        let value = (number as u32).to_le_bytes().repeat(BYTES / 4);
+        world.put("hers", &number.to_string(), &value).await;
+    }
+    let load = async |load: (usize, usize)| {
+        while world.store.executor().unwrap().load() != load {
+            tokio::task::yield_now().await;
+        }
+    };
+    let store = world.store.clone();
+    let busy = tokio::spawn(async move {
+        let call = Execute {
+            function: Some("endless"),
+            ..Execute::inline("alice", module, &[], b"", 0)
+        };
+        store.execute(call).await
+    });
+    load((0, 1)).await;
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let store = world.store.clone();
+        calls.spawn(async move {
+            let key = number.to_string();
+            let inputs = [Input::whole("hers", key.as_bytes())];
+            let call = Execute::inline("alice", module, &inputs, b"", 4);
+            let executed = store.execute(call).await.unwrap();
+            assert_eq!(bytes(&executed), (number as u32).to_le_bytes());
+        });
+    }
+    load((CALLS, 1)).await;
+    assert_eq!(pool.usage().in_use, 0);
+    // Each reads its own when its turn comes.
+    busy.abort();
+    while let Some(ended) = calls.join_next().await {
+        ended.unwrap();
     }
 }
 
