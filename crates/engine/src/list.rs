@@ -181,8 +181,8 @@ impl<'a> Amid<'a> {
     ) -> Result<Amid<'a>> {
         let live = |entry: &Entry| !entry.is_expired(view.now);
         let kept_before = |sequence| match space {
-            Space::Objects => view.kept_before(namespace.id, key, sequence, 1),
-            Space::Staging => Ok(Vec::new()),
+            Space::Objects => view.kept_before(namespace.id, key, sequence),
+            Space::Staging => Ok(None),
         };
         let current = view.current(namespace.id, space, key)?.filter(live);
         let null = match &current {
@@ -198,15 +198,13 @@ impl<'a> Amid<'a> {
             // Of a version that is gone, a null version that is no older tells nothing, unless another entry is between them.
             (VersionId(version), Some(null))
                 if null >= version
-                    && kept_before(null)?
-                        .iter()
-                        .all(|older| older.sequence() < version) =>
+                    && kept_before(null)?.is_none_or(|older| older.sequence() < version) =>
             {
                 null + 1
             }
             (VersionId(version), _) => version,
         };
-        let newest = current.or(kept_before(u64::MAX)?.pop());
+        let newest = current.or(kept_before(u64::MAX)?);
         Ok(Amid {
             key,
             sequence,

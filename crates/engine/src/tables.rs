@@ -25,6 +25,9 @@ use crate::recent::RecentRows;
 /// An index that failed is opened again in less time than this, if it can be: so long whoever looks into it waits.
 const REPLACED_WITHIN: Duration = Duration::from_millis(250);
 
+/// Removals that one step of a scan passes: they show nothing, and whoever publishes waits until it has looked at the rows in memory.
+const REMOVALS_MAX: usize = 1024;
+
 type Rows = BTreeMap<Bytes, Option<Bytes>>;
 
 /// Granules that a committed change took or gave back.
@@ -192,7 +195,7 @@ impl Tables {
         Ok(row)
     }
 
-    /// At most `limit` rows from `from` (included) to `until` (excluded), in order of key.
+    /// At most `limit` rows from `from` (included) to `until` (excluded), in order of key; fewer, and perhaps none, where many were removed lately.
     pub fn scan(
         &self,
         over: Option<&Memtable>,
@@ -242,10 +245,12 @@ impl Tables {
             ];
             let mut fresh = Merge::new(sources.into_iter().flatten(), table, from, until);
             let mut rows = Vec::new();
+            let mut removals = 0;
             let mut cut = None;
             for (key, value) in fresh.by_ref() {
                 rows.push((key.clone(), value.clone()));
-                if rows.len() == limit {
+                removals += usize::from(value.is_none());
+                if rows.len() - removals == limit || removals == REMOVALS_MAX {
                     cut = Some(next_key(key));
                     break;
                 }

@@ -152,38 +152,27 @@ impl View<'_> {
         self.entry(Table::Kept, &keys::kept(namespace, key, sequence))
     }
 
-    /// At most `count` kept entries that are not expired, newest first.
-    pub fn newest_kept(&self, namespace: u32, key: &[u8], count: usize) -> Result<Vec<Entry>> {
-        self.kept_before(namespace, key, u64::MAX, count)
-    }
-
-    /// The same, of those with a lesser sequence.
-    pub fn kept_before(
-        &self,
-        namespace: u32,
-        key: &[u8],
-        sequence: u64,
-        count: usize,
-    ) -> Result<Vec<Entry>> {
+    /// The newest kept entry with a lesser sequence that is not expired.
+    pub fn kept_before(&self, namespace: u32, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
         let until = keys::after_prefix(&keys::kept_prefix(namespace, key));
         let mut from = keys::kept_before(namespace, key, sequence);
-        let mut found = Vec::new();
         loop {
-            let scan = self.scan(Table::Kept, &from, until.as_deref(), count)?;
+            let scan = self.scan(Table::Kept, &from, until.as_deref(), 1)?;
             for (_, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(|_| of_row(corrupt("an entry")))?;
-                if !entry.is_expired(self.now) && found.len() < count {
-                    found.push(entry);
+                if !entry.is_expired(self.now) {
+                    return Ok(Some(entry));
                 }
             }
             match scan.next {
-                Some(next) if found.len() < count => from = next,
-                _ => return Ok(found),
+                Some(next) => from = next,
+                None => return Ok(None),
             }
         }
     }
 
-    /// What `versions::plan_*` wants to know. Expired entries are not there; damaged ones are, of no version that is known.
+    /// What `versions::plan_store` wants to know. Expired entries are not there; damaged ones are, of no version that is known. Kept entries
+    /// are not looked for where nothing becomes of them.
     pub fn present(&self, namespace: &NamespaceInfo, space: Space, key: &[u8]) -> Result<Standing> {
         let versioning = versioning(namespace, space);
         let (found, damaged) = unless_damaged(self.current(namespace.id, space, key))?;
@@ -201,26 +190,58 @@ impl View<'_> {
                 Versioning::Enabled | Versioning::Suspended => UNKNOWN_VERSION,
             });
         }
-        let mut kept_damaged = None;
-        if versioning != Versioning::Off {
+        if versioning == Versioning::Suspended {
             let (kept_null, damaged) =
                 unless_damaged(self.kept(namespace.id, key, VersionId::NULL))?;
             present.kept_null = damaged.is_some() || kept_null.is_some();
-            let (newest, damaged) = unless_damaged(self.newest_kept(namespace.id, key, 2))?;
-            kept_damaged = damaged;
-            let mut newest = newest
-                .iter()
-                .map(|entry| (entry.version(), entry.is_marker()));
-            present.newest_kept = newest.next();
-            present.second_kept = newest.next();
         }
         Ok(Standing {
             present,
             current,
             expired,
             damaged,
-            kept_damaged,
+            kept_damaged: None,
         })
+    }
+
+    /// The same for `versions::plan_delete`, by which `version` goes, if one is named: the newest kept entries too where one of them may be
+    /// current then.
+    pub fn present_without(
+        &self,
+        namespace: &NamespaceInfo,
+        space: Space,
+        key: &[u8],
+        version: Option<VersionId>,
+    ) -> Result<Standing> {
+        let mut standing = self.present(namespace, space, key)?;
+        let Some(version) = version.filter(|_| versioning(namespace, space) != Versioning::Off)
+        else {
+            return Ok(standing);
+        };
+        let sequence = match (standing.present.current, &standing.current) {
+            (Some(current), _) if current != version => return Ok(standing),
+            // What is kept is older, and behind any number of removals of what was newer.
+            (_, Some(current)) => current.sequence(),
+            (_, None) => u64::MAX,
+        };
+        let kept_damaged = &mut standing.kept_damaged;
+        let mut before = |sequence| -> Result<Option<Entry>> {
+            let kept = self.kept_before(namespace.id, key, sequence);
+            let (kept, damaged) = unless_damaged(kept)?;
+            *kept_damaged = kept_damaged.take().or(damaged);
+            Ok(kept)
+        };
+        let newest = before(sequence)?;
+        let second = match &newest {
+            Some(newest) if newest.is_marker() && newest.version() == version => {
+                before(newest.sequence())?
+            }
+            _ => None,
+        };
+        let shown = |entry: Entry| (entry.version(), entry.is_marker());
+        standing.present.newest_kept = newest.map(shown);
+        standing.present.second_kept = second.map(shown);
+        Ok(standing)
     }
 
     /// The current value or one version, as a door asks for it.
@@ -239,7 +260,7 @@ impl View<'_> {
             }
             let error = StoreError::new(ErrorKind::NotFound, "the key holds no value");
             let newest = match versioned {
-                true => self.newest_kept(namespace.id, key, 1)?.pop(),
+                true => self.kept_before(namespace.id, key, u64::MAX)?,
                 false => None,
             };
             return Err(match newest.filter(Entry::is_marker) {

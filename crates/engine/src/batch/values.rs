@@ -160,7 +160,9 @@ impl<D: Disk> Decider<D> {
     pub(super) fn delete(&mut self, target: &Target, options: DeleteOptions) -> Result<Deleted> {
         let info = self.namespace(target)?;
         let slot = slot(target);
-        let standing = self.view().present(&info, slot.space, slot.key)?;
+        let standing = self
+            .view()
+            .present_without(&info, slot.space, slot.key, options.version)?;
         standing.check(options.condition)?;
         let present = standing.present;
         let fresh = self.id();
