@@ -4,6 +4,7 @@
 mod accounts;
 mod map;
 mod overlap;
+mod runs;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::tables::{Memtable, Tables};
 use crate::view::View;
 
 pub(crate) use overlap::drop_overlapped;
+pub(crate) use runs::each_run;
 
 /// What is left of a table.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! A way through all rows of a table that what cannot be read, or leads nowhere, does not end.
 
+use bytes::Bytes;
 use forebay_store::{Result, StoreError};
 
 use crate::index::{Tour, is_damage};
@@ -15,6 +16,7 @@ const NAMESPACE_BYTES: usize = 4;
 
 /// What is met next.
 pub(crate) enum Met {
+    /// Those of them that are damaged once.
     Rows(Scan),
     /// Nothing tells what is there. It goes on behind that.
     Damage(StoreError),
@@ -31,6 +33,8 @@ pub(crate) struct Passage<'a> {
     step: usize,
     /// Before something that is in the way they are looked at one by one: so many times.
     single: usize,
+    /// Damaged rows of the last step: one that is beside its place is met again behind each row that may be before it.
+    met: Vec<Bytes>,
 }
 
 impl<'a> Passage<'a> {
@@ -45,6 +49,7 @@ impl<'a> Passage<'a> {
             from: Some(Vec::new()),
             step,
             single: 0,
+            met: Vec::new(),
         }
     }
 
@@ -59,6 +64,9 @@ impl<'a> Passage<'a> {
                 Ok(mut scan) => {
                     self.single = self.single.saturating_sub(1);
                     self.from = scan.next.take();
+                    let damaged = scan.damaged.iter().map(|(key, _)| key.clone()).collect();
+                    let met = std::mem::replace(&mut self.met, damaged);
+                    scan.damaged.retain(|(key, _)| !met.contains(key));
                     return Ok(Some(Met::Rows(scan)));
                 }
                 Err(error) if !is_damage(&error) => return Err(error),

@@ -10,11 +10,12 @@ use forebay_store::{ErrorKind, Result, StoreError, VersionId};
 use crate::body::{Label, Memory, Pins, Segment, read, resolve, row_mismatch};
 use crate::core::Core;
 use crate::engine::LOOKS_MAX;
-use crate::entry::{Entry, Place};
-use crate::extent::{BLOCK_BYTES, Extent, Run};
+use crate::entry::Entry;
+use crate::extent::BLOCK_BYTES;
 use crate::findings::Finding;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
+use crate::mend::each_run;
 use crate::passage::{Met, Passage};
 use crate::view::{View, malformed};
 
@@ -44,9 +45,9 @@ pub(crate) async fn scrub<D: Disk>(
     let mut is_whole = true;
     for table in [Table::Current, Table::Kept] {
         let mut passage = Passage::new(core.view(), table, namespaces.clone(), STEP);
-        // One that is beside its place is met again behind each row that may be before it.
-        let mut met = Vec::new();
         while let Some(next) = passage.next()? {
+            // Nothing else may be to be waited for, of small values.
+            tokio::task::yield_now().await;
             let scan = match next {
                 Met::Rows(scan) => scan,
                 Met::Damage(error) => {
@@ -57,17 +58,10 @@ pub(crate) async fn scrub<D: Disk>(
                 }
             };
             for (row_key, error) in &scan.damaged {
-                if !met.contains(row_key) {
-                    note_row(core, table, row_key, error);
-                    so_far.damaged += 1;
-                    so_far.values += 1;
-                }
+                note_row(core, table, row_key, error);
+                so_far.damaged += 1;
+                so_far.values += 1;
             }
-            met = scan
-                .damaged
-                .into_iter()
-                .map(|(row_key, _)| row_key)
-                .collect();
             for (row_key, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(malformed)?;
                 if entry.is_marker() {
@@ -223,52 +217,6 @@ pub struct Audit {
     pub leaked: u64,
     /// Granules that two bodies refer to, or that are free though referred to.
     pub doubled: u64,
-}
-
-/// Every run that an entry refers to, in no order.
-///
-/// # Errors
-/// A row that tells of some is damaged, or is not there.
-pub(crate) fn each_run(view: View<'_>, mut each: impl FnMut(Run)) -> Result<()> {
-    for table in [Table::Current, Table::Kept] {
-        let mut from = Vec::new();
-        loop {
-            let scan = view.scan(table, &from, None, 256)?;
-            for (_, encoded) in scan.rows {
-                let entry = Entry::adopt(encoded).map_err(malformed)?;
-                runs_of(view, &entry, &mut each)?;
-            }
-            match scan.next {
-                Some(next) => from = next,
-                None => break,
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Every run that one entry refers to.
-///
-/// # Errors
-/// A row that tells of some is damaged, or is not there.
-pub(crate) fn runs_of(view: View<'_>, entry: &Entry, each: &mut impl FnMut(Run)) -> Result<()> {
-    let gone = || corrupt("a layout");
-    if entry.is_marker() {
-        return Ok(());
-    }
-    let parts = match entry.place().map_err(malformed)? {
-        Place::Joined(body) => view.parts(body)?.ok_or_else(gone)?,
-        place => vec![(entry.size(), place)],
-    };
-    for (_, place) in parts {
-        let is_laid_out = matches!(place, Place::Layout(_));
-        match view.extents(place)? {
-            Some((_, extents)) => extents.iter().map(Extent::run).for_each(&mut *each),
-            None if is_laid_out => return Err(gone()),
-            None => {}
-        }
-    }
-    Ok(())
 }
 
 /// Compares space and entries; meaningful while nothing changes.

@@ -165,8 +165,6 @@ fn count(view: View<'_>, namespaces: &[u32]) -> Result<Count> {
     };
     for table in [Table::Current, Table::Kept] {
         let mut passage = Passage::new(view, table, namespaces.to_vec(), STEP);
-        // One that is beside its place is met again behind each row that may be before it.
-        let mut met = Vec::new();
         while let Some(next) = passage.next()? {
             let scan = match next {
                 Met::Rows(scan) => scan,
@@ -178,11 +176,10 @@ fn count(view: View<'_>, namespaces: &[u32]) -> Result<Count> {
             };
             for (key, _) in &scan.damaged {
                 is_whole = false;
-                if !met.contains(key) && space(table, key) == Space::Objects {
+                if space(table, key) == Space::Objects {
                     add(key, Usage::MARKER);
                 }
             }
-            met = scan.damaged.into_iter().map(|(key, _)| key).collect();
             for (key, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(malformed)?;
                 let usage = match entry.is_marker() {

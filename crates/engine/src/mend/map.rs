@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crate::Result;
 use crate::findings::Finding;
 use crate::index::{Index, SPACE, decode_chunk};
-use crate::scrub::each_run;
 use crate::space::{CHUNK_GRANULES, Chunk, by_chunks};
 use crate::tables::{Memtable, Tables};
 
+use super::runs::each_run;
 use super::{finding, whole};
 
 /// Makes the map of `granules` anew where no row matches. Any chunk without one may be that of a damaged row, of which the key may be

@@ -13,12 +13,12 @@ use crate::findings::Finding;
 use crate::index::Index;
 use crate::keys::Table;
 use crate::passage::{Met, Passage};
-use crate::scrub::runs_of;
 use crate::space::{Chunk, by_chunks};
 use crate::tables::{Memtable, Tables};
 use crate::view::View;
 
 use super::accounts::named;
+use super::runs::runs_of;
 use super::{finding, whole};
 
 /// Rows looked at in one step.
