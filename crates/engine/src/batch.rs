@@ -103,13 +103,15 @@ pub(crate) struct Decider<D: Disk> {
     pub next_id: u64,
     /// The key in table expiry of what expires first, or a lesser one.
     next_expiry: Bytes,
+    /// The earliest time of what was passed over, and is still there for all that is known.
+    passed_from: u64,
     /// When what could not be read is looked at again.
     again_at: Option<u64>,
     /// How long after it could not.
     again_ms: u64,
     /// Rows of table expiry that are damaged or cannot be read, or what they name, as far as they were noted: that happens once.
     passed_over: BTreeSet<Bytes>,
-    /// Whether the last group was full of what is past its time.
+    /// Whether the last group dropped as much of what is past its time as one may.
     swept_full: bool,
     now: u64,
     /// Granules taken ahead for small values.
@@ -126,6 +128,7 @@ impl<D: Disk> Decider<D> {
             batch: Batch::default(),
             next_id,
             next_expiry: Bytes::new(),
+            passed_from: u64::MAX,
             again_at: None,
             again_ms: sweep::AGAIN_MS,
             passed_over: BTreeSet::new(),
@@ -141,10 +144,9 @@ impl<D: Disk> Decider<D> {
     pub fn begin(&mut self) {
         self.batch = Batch::default();
         self.now = self.core.clock.unix_millis();
-        // Groups that are full of what is dropped alternate with others: nobody waits until all of it is gone.
+        // Groups that drop much alternate with others: nobody waits until all of it is gone.
         if self.is_due() && !std::mem::take(&mut self.swept_full) {
-            self.sweep();
-            self.swept_full = self.is_full();
+            self.swept_full = self.sweep();
         }
     }
 

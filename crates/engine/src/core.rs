@@ -69,6 +69,8 @@ pub(crate) struct Core<D: Disk> {
     too_little: AtomicU64,
     /// Since all of the index was last looked at.
     removed_rows: AtomicU64,
+    /// Nothing in the tables that everybody sees expires before this time, in milliseconds since 1970.
+    pub expires_from: AtomicU64,
 }
 
 /// Changes on their way to the journal's thread.
@@ -175,6 +177,7 @@ impl<D: Disk> Core<D> {
             too_little: AtomicU64::new(0),
             // What was removed before the store was opened nobody counted.
             removed_rows: AtomicU64::new(u64::MAX),
+            expires_from: AtomicU64::new(0),
         }
     }
 

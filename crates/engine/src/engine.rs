@@ -1,6 +1,6 @@
 //! The engine's door: [`Store`] over the parts, and what only an engine can do.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -26,10 +26,8 @@ use crate::entry::{Entry, Place};
 use crate::extent::EXTENT_BYTES_MAX;
 use crate::findings::Finding;
 use crate::index::corrupt;
-use crate::keys::{self, Table};
 use crate::land::{land, too_short};
 use crate::metrics::Metrics;
-use crate::namespaces::stored_usage;
 use crate::recover::{self, OpenError};
 use crate::scrub::{self, Audit, ScrubProgress};
 use crate::upload::EngineUpload;
@@ -281,50 +279,18 @@ impl<D: Disk> Engine<D> {
         })
     }
 
-    /// What namespaces hold that is not past its time. Both are told by rows that everybody sees: what is about to be dropped is counted
-    /// and past its time until it is neither.
-    fn used(&self, ids: &BTreeSet<u32>) -> Result<Usage> {
-        let mut before = self.counted(ids)?;
-        let mut looks = 0;
-        loop {
-            let expired = self.expired(ids)?;
-            let counted = self.counted(ids)?;
-            looks += 1;
-            // Else some of it may have been dropped between the looks.
-            if expired == Usage::default() || counted == before || looks == LOOKS_MAX {
-                return Ok(counted.less(expired));
-            }
-            before = counted;
-        }
-    }
-
-    fn counted(&self, ids: &BTreeSet<u32>) -> Result<Usage> {
-        ids.iter().try_fold(Usage::default(), |sum, id| {
-            Ok(sum.plus(stored_usage(&self.core.tables, *id)?))
-        })
-    }
-
-    /// What is counted for namespaces but past its time, as far as rows that are whole tell.
-    fn expired(&self, ids: &BTreeSet<u32>) -> Result<Usage> {
+    /// Looks here at what a change will be decided by, so that what has to be read for it is in memory then: who reads on the journal's thread has
+    /// everybody wait. What cannot be read is in the way of the change, or not.
+    fn look_ahead(&self, target: &Target, version: Option<VersionId>) {
+        let Target {
+            namespace,
+            space,
+            key,
+        } = target;
         let view = self.core.view();
-        let until = view.now.checked_add(1).map(|next| next.to_be_bytes());
-        let mut from = Vec::new();
-        let mut expired = Usage::default();
-        loop {
-            let until = until.as_ref().map(|until| &until[..]);
-            let scan = view.survey(Table::Expiry, &from, until, 256)?;
-            for (_, row) in scan.rows {
-                if let Some((size, key)) = row.split_first_chunk()
-                    && let Some((namespace, space, _)) = keys::split_current(key)
-                    && ids.contains(&namespace)
-                {
-                    expired = expired.plus(Usage::of(space, u64::from_le_bytes(*size)));
-                }
-            }
-            match scan.next {
-                Some(next) => from = next,
-                None => return Ok(expired),
-            }
+        drop(view.present_without(namespace, *space, key, version));
+        if let Some(version) = version {
+            drop(view.kept(namespace.id, key, version));
         }
     }
 }
@@ -444,6 +410,7 @@ impl<D: Disk> Store for Engine<D> {
             sources: sources.collect(),
             consumed: consumed.iter().map(|key| owned(key)).collect(),
         };
+        self.look_ahead(&command.target, None);
         self.core
             .submit(|reply| Command::Compose(command, reply))
             .await
@@ -463,6 +430,7 @@ impl<D: Disk> Store for Engine<D> {
             seen: seen.cloned(),
             attributes,
         };
+        self.look_ahead(&command.target, version);
         self.core
             .submit(|reply| Command::Amend(command, reply))
             .await
@@ -504,6 +472,7 @@ impl<D: Disk> Store for Engine<D> {
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
         let target = self.target(address)?;
+        self.look_ahead(&target, options.version);
         self.core
             .submit(|reply| Command::Delete(target, options, reply))
             .await
@@ -566,11 +535,11 @@ impl<D: Disk> Store for Engine<D> {
 
     fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
         match scope {
-            Scope::Namespace(name) => self.used(&[self.core.namespace(name)?.id].into()),
+            Scope::Namespace(name) => self.core.used(&[self.core.namespace(name)?.id].into()),
             Scope::Tenant(tenant) => {
                 let mut infos = self.core.registry.read().all();
                 infos.retain(|info| info.config.tenant == tenant);
-                self.used(&infos.iter().map(|info| info.id).collect())
+                self.core.used(&infos.iter().map(|info| info.id).collect())
             }
         }
     }

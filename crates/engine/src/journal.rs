@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use forebay_io::{Disk, File};
@@ -420,7 +420,11 @@ impl<D: Disk> Journal<D> {
     }
 
     fn publish(&mut self, batch: Batch) {
+        // Whoever looks for what has expired never begins behind any of it.
+        let expires_from = self.decider.expires_from();
+        self.core.expires_from.fetch_min(expires_from, SeqCst);
         self.core.tables.publish(batch.over);
+        self.core.expires_from.store(expires_from, SeqCst);
         for settled in batch.settled {
             let mut registry = self.core.registry.write();
             match settled {

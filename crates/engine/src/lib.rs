@@ -7,7 +7,7 @@
 //! - `tables`, `index`: what is committed, as memtables over a redb database; `checkpoint` moves rows from one to the other.
 //! - `upload`, `allocator`, `extent`: bytes go from the buffers they arrived in to granules that nothing refers to yet.
 //! - `body`, `cache`, `reclaim`: bytes leave, checked on every read, from granules that cannot be reused meanwhile.
-//! - `view`, `list`, `usage`, `namespaces`: what stands under a key, list pages, quotas.
+//! - `view`, `list`, `usage`, `counting`, `namespaces`: what stands under a key, list pages, quotas, what namespaces hold.
 //! - `recover`, `replay`, `superblock`, `mend`, `scrub`, `findings`: opening, replaying, mending, verifying.
 //!
 //! # Invariants
@@ -35,6 +35,7 @@ mod codec;
 mod command;
 mod config;
 mod core;
+mod counting;
 mod draft;
 mod engine;
 mod entry;

@@ -23,6 +23,9 @@ use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Run, S
 use crate::usage::Reservation;
 use crate::view::{malformed, unless_damaged, versioning};
 
+/// Groups that may drop values past their time before one for which a quota has no room is refused.
+const SWEEPS_MAX: usize = 64;
+
 /// A value arriving in an [`Engine`](crate::Engine). In a box: layers above hand it on, and an allocation costs less than moving
 /// it so often.
 pub struct EngineUpload<D: Disk>(Box<Arriving<D>>);
@@ -72,11 +75,8 @@ impl<D: Disk> EngineUpload<D> {
         let mut upload = Box::new(Arriving::new(core, target, options));
         upload.look()?;
         let size = options.size.unwrap_or(0);
-        if let Err(error) = upload.reserve(size) {
-            // Values past their time may still be counted.
-            core.submit(Command::Sweep).await?;
-            upload.look()?;
-            upload.reserve(size).map_err(|_| error)?;
+        if upload.reserve(size).is_err() {
+            upload.reserve_swept(size).await?;
         }
         if let Some(size) = options.size {
             core.check_room(size)?;
@@ -185,6 +185,23 @@ impl<D: Disk> Arriving<D> {
             return Ok(());
         };
         reservation.raise(Usage::of(target.space, size).less(self.replaced))
+    }
+
+    /// The same, although a quota has no room for it: values past their time may still be counted. They are dropped in the order in which they
+    /// expired, whosever they are.
+    async fn reserve_swept(&mut self, size: u64) -> Result<()> {
+        for _ in 0..SWEEPS_MAX {
+            let is_more = self.core.submit(Command::Sweep).await?;
+            self.look()?;
+            match self.reserve(size) {
+                Err(_) if is_more => {}
+                reserved => return reserved,
+            }
+        }
+        Err(StoreError::new(
+            ErrorKind::Busy,
+            "a quota has no room yet: values past their time are being dropped",
+        ))
     }
 
     /// Appends what is in `digest` already.

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::thread;
 use std::time::Duration;
 
 use forebay_engine::{Config, Engine};
@@ -17,7 +16,6 @@ use forebay_store::{
     Address, Attributes, DeleteOptions, ErrorKind, ListOptions, Meta, NamespaceConfig, Scope, Seal,
     Source, Space, Store, StoreOptions, Usage,
 };
-use parking_lot::{Condvar, Mutex};
 use support::{
     bytes, check_space, config, get, open, put, put_with, rot_in_index, spoil_in_index, tenant,
 };
@@ -31,12 +29,10 @@ const CROWD: u64 = 5000;
 
 async fn put_until(engine: &Engine<SimDisk>, key: &str, value: &[u8], expires: u64) -> Meta {
     let address = Address::object("n", key.as_bytes());
-    let seal = Seal {
-        expires: Some(expires),
-        ..Seal::default()
-    };
-    let stored = put_with(engine, address, value, StoreOptions::default(), seal).await;
-    stored.unwrap().meta
+    support::put_until(engine, address, value, expires)
+        .await
+        .unwrap()
+        .meta
 }
 
 async fn swept(engine: &Engine<SimDisk>) {
@@ -476,95 +472,4 @@ async fn a_list_of_what_is_being_dropped_gives_others_a_turn() {
     assert!(versions.as_mut().poll(&mut context).is_pending());
     assert_eq!(list.await.unwrap().items.len(), 1);
     assert_eq!(versions.await.unwrap().items.len(), 1);
-}
-
-/// A clock at which the journal's thread stands still where it has written a group, which nobody sees yet, while it is to wait.
-#[derive(Debug)]
-struct Held {
-    clock: SimClock,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// It asked for the time of day: that is where it begins to decide a group.
-    deciding: bool,
-    is_to_wait: bool,
-    waits: bool,
-}
-
-impl Held {
-    fn by_journal(&self, look: impl FnOnce(&mut parking_lot::MutexGuard<'_, State>)) {
-        if thread::current().name() == Some("forebay-journal") {
-            look(&mut self.state.lock());
-        }
-    }
-
-    fn shut(&self) {
-        self.state.lock().is_to_wait = true;
-    }
-
-    /// Until the journal's thread stands still.
-    fn wait(&self) {
-        let mut state = self.state.lock();
-        self.changed.wait_while(&mut state, |state| !state.waits);
-    }
-
-    fn open(&self) {
-        self.state.lock().is_to_wait = false;
-        self.changed.notify_all();
-    }
-}
-
-impl Clock for Held {
-    fn unix_millis(&self) -> u64 {
-        self.by_journal(|state| state.deciding = true);
-        self.clock.unix_millis()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.by_journal(|state| {
-            if std::mem::take(&mut state.deciding) && state.is_to_wait {
-                state.waits = true;
-                self.changed.notify_all();
-                self.changed.wait_while(state, |state| state.is_to_wait);
-            }
-        });
-        self.clock.monotonic()
-    }
-}
-
-#[tokio::test]
-async fn what_a_sweep_is_about_to_drop_is_not_counted_out_twice() {
-    let now = 1_700_000_000_000;
-    let clock = Arc::new(Held {
-        clock: SimClock::new(now),
-        state: Mutex::default(),
-        changed: Condvar::new(),
-    });
-    let disk = SimDisk::new(1);
-    let engine = open(&disk, clock.clone(), config());
-    engine.create_namespace("n", tenant("t")).await.unwrap();
-    let lasting = Address::object("n", b"lasting");
-    put(&engine, lasting, &bytes(1, 5000)).await.unwrap();
-    let usage = || {
-        let of = |scope| engine.usage(scope).unwrap();
-        [of(Scope::Namespace("n")), of(Scope::Tenant("t"))]
-    };
-    let without = usage();
-    put_until(&engine, "brief", &bytes(2, 3000), now + 1000).await;
-    clock.clock.advance(Duration::from_secs(2));
-    assert_eq!(usage(), without);
-    clock.shut();
-    let sweeping = tokio::spawn({
-        let engine = engine.clone();
-        async move { engine.sweep().await }
-    });
-    tokio::task::yield_now().await;
-    clock.wait();
-    let amid = usage();
-    clock.open();
-    sweeping.await.unwrap().unwrap();
-    assert_eq!((amid, usage()), (without, without));
 }

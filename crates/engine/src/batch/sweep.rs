@@ -1,10 +1,13 @@
 //! Dropping what is past its time.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::listing::next_key;
 use forebay_store::{Durability, ErrorKind, Result, StoreError, Usage, VersionId, Versioning};
 
+use crate::command::Command;
 use crate::draft::{Draft, Slot};
 use crate::findings::Finding;
 use crate::index::{Tour, corrupt, is_damage};
@@ -15,6 +18,8 @@ use crate::view::versioning;
 
 use super::{Decider, SWEEP_MAX};
 
+/// Changes that wait have a sweep end after so long: when the value that it is at is dropped.
+const SWEEP_FOR: Duration = Duration::from_millis(2);
 /// After so long what could not be read is looked at again; after twice as long each time that some cannot be read even then.
 pub(super) const AGAIN_MS: u64 = 60_000;
 const AGAIN_MS_MAX: u64 = 3_600_000;
@@ -34,13 +39,17 @@ struct Expiring {
 impl<D: Disk> Decider<D> {
     /// Whether anything may be past its time.
     pub(super) fn is_due(&self) -> bool {
-        let time = self.next_expiry.first_chunk::<8>();
-        time.is_none_or(|time| u64::from_be_bytes(*time) <= self.now) || self.is_again()
+        time_of(&self.next_expiry) <= self.now || self.is_again()
     }
 
     /// Whether what could not be read is to be looked at again.
     fn is_again(&self) -> bool {
         self.again_at.is_some_and(|at| at <= self.now)
+    }
+
+    /// Nothing that is there once the group is published expires before this time, in milliseconds since 1970.
+    pub fn expires_from(&self) -> u64 {
+        time_of(&self.next_expiry).min(self.passed_from)
     }
 
     /// Something expires at `time`.
@@ -51,25 +60,28 @@ impl<D: Disk> Decider<D> {
         }
     }
 
-    /// Drops some of what is past its time. What is damaged or cannot be read is passed over: it stops nothing else.
-    pub(super) fn sweep(&mut self) {
+    /// Drops some of what is past its time; tells whether that is as much as a group may. What is damaged or cannot be read is passed over: it
+    /// stops nothing else.
+    pub(super) fn sweep(&mut self) -> bool {
         let tour = Tour::begin();
+        let begun = self.core.clock.monotonic();
         if self.is_again() {
             self.again_at = None;
             self.again_ms = AGAIN_MS_MAX.min(2 * self.again_ms);
             self.next_expiry = Bytes::new();
+            self.passed_from = u64::MAX;
         }
         let mut from = self.next_expiry.to_vec();
         let until = self.now.checked_add(1).map(u64::to_be_bytes);
         let until = until.as_ref().map(|until| &until[..]);
         let mut left = None;
+        let mut is_enough = false;
         for (expiry, row) in &self.expiring(&from, until, SWEEP_MAX).rows {
-            if self.is_full() {
-                break;
-            }
             left = left.or(self.expire(expiry, row));
             from = next_key(expiry);
-            if tour.unread() > UNREAD_MAX {
+            let is_long = self.core.clock.monotonic().saturating_sub(begun) >= SWEEP_FOR;
+            is_enough = self.is_full() || is_long && self.is_waited_for();
+            if is_enough || tour.unread() > UNREAD_MAX {
                 break;
             }
         }
@@ -80,6 +92,15 @@ impl<D: Disk> Decider<D> {
         if self.again_at.is_none() && !self.is_due() {
             self.again_ms = AGAIN_MS;
         }
+        is_enough
+    }
+
+    /// Whether anybody has asked for more than a sweep.
+    fn is_waited_for(&self) -> bool {
+        let is_change = |command: &Command| !matches!(command, Command::Sweep(_));
+        self.core
+            .queue
+            .with(|waiting| waiting.iter().any(is_change))
     }
 
     /// The key in table expiry of what expires first, from `from` on. Where that cannot be told it is looked for later.
@@ -193,6 +214,7 @@ impl<D: Disk> Decider<D> {
     /// Leaves a row of table expiry where it is, for a while if it may be read later. That it is damaged, or was lost by the medium, is noted
     /// once, with the value that it names as far as that is known.
     fn pass_over(&mut self, expiry: Bytes, of: Option<(Slot<'_>, u64)>, error: &StoreError) {
+        self.passed_from = self.passed_from.min(time_of(&expiry));
         if error.kind() == ErrorKind::Io {
             let at = self.now.saturating_add(self.again_ms);
             self.again_at = self.again_at.or(Some(at));
@@ -218,4 +240,11 @@ impl<D: Disk> Decider<D> {
             None => Finding::of_nobody(what),
         });
     }
+}
+
+/// When what a key in table expiry names expires; the beginning of time where it does not tell.
+fn time_of(expiry: &[u8]) -> u64 {
+    expiry
+        .first_chunk()
+        .map_or(0, |time| u64::from_be_bytes(*time))
 }

@@ -1,6 +1,8 @@
 //! What the engine's tests share.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod watched;
+
 use std::sync::Arc;
 
 use forebay_engine::{Config, Engine, OpenError};
@@ -97,6 +99,20 @@ pub async fn put_with<S: Store>(
         rest = &rest[len..];
     }
     upload.commit(seal).await
+}
+
+/// Stores a value that expires at that time.
+pub async fn put_until<S: Store>(
+    store: &S,
+    address: Address<'_>,
+    value: &[u8],
+    expires: u64,
+) -> Result<Stored> {
+    let seal = Seal {
+        expires: Some(expires),
+        ..Seal::default()
+    };
+    put_with(store, address, value, StoreOptions::default(), seal).await
 }
 
 pub async fn get<S: Store>(store: &S, address: Address<'_>) -> Result<Vec<u8>> {
