@@ -17,7 +17,7 @@ use crate::allocator::{Allocator, GROWTH_BYTES_MIN};
 use crate::cache::ValueCache;
 use crate::checkpoint::{Handoff, STEP_BYTES_MIN, Writing, block_on};
 use crate::command::{Command, Reply};
-use crate::extent::{GRANULE_BYTES, Run};
+use crate::extent::GRANULE_BYTES;
 use crate::findings::{Finding, Findings};
 use crate::index::Index;
 use crate::land::SeenOnce;
@@ -460,39 +460,6 @@ impl<D: Disk> Core<D> {
             what = finding.what,
             "what is stored is damaged"
         );
-    }
-
-    /// Takes a run of at most `most` and at least `least` granules, and tells whether it is new space of the file. What was freed a moment
-    /// ago may not have come back yet: that is looked for before there is none.
-    pub fn take_space(&self, least: u32, most: u32) -> Result<(Run, bool)> {
-        match self.space.take(&self.disk, least, most) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                self.collect();
-                let taken = self.space.take(&self.disk, least, most);
-                if taken.is_err() {
-                    self.handoff.look_for_room();
-                }
-                taken
-            }
-            taken => taken,
-        }
-    }
-
-    /// Gives runs back to which nothing came to refer; some of them could not be written.
-    pub fn let_go(&self, runs: impl IntoIterator<Item = Run>, suspect: &[Run]) {
-        for run in runs {
-            match suspect.contains(&run) {
-                true => self.space.put_suspect(run),
-                false => self.space.put(run),
-            }
-        }
-    }
-
-    /// Makes freed runs that nobody reads any more available.
-    pub fn collect(&self) {
-        for run in self.reclaim.collect() {
-            self.space.put(run);
-        }
     }
 }
 

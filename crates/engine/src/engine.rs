@@ -459,7 +459,7 @@ impl<D: Disk> Store for Engine<D> {
         version: Option<VersionId>,
         away: Away,
     ) -> Result<EngineUpload<D>> {
-        EngineUpload::begin_back(&self.core, self.target(address)?, version, away)
+        EngineUpload::begin_back(&self.core, self.target(address)?, version, away).await
     }
 
     async fn settle(&self) -> Result<()> {

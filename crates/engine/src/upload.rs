@@ -79,13 +79,13 @@ impl<D: Disk> EngineUpload<D> {
             upload.reserve_swept(size).await?;
         }
         if let Some(size) = options.size {
-            core.check_room(size)?;
+            core.find_room(size).await?;
         }
         Ok(EngineUpload(upload))
     }
 
     /// For bytes that come back. Usage counts them already.
-    pub(crate) fn begin_back(
+    pub(crate) async fn begin_back(
         core: &Arc<Core<D>>,
         target: Target,
         version: Option<VersionId>,
@@ -102,7 +102,7 @@ impl<D: Disk> EngineUpload<D> {
         if size > core.upload_bytes_max() {
             return Err(too_large());
         }
-        core.check_room(size)?;
+        core.find_room(size).await?;
         let options = StoreOptions {
             size: Some(size),
             ..StoreOptions::default()
@@ -262,7 +262,7 @@ impl<D: Disk> Arriving<D> {
         let mut at = 0;
         while at < buf.len() {
             let lock = self.core.stay()?;
-            let (run, _) = self.core.take_space(1, granules(buf.len() - at))?;
+            let run = self.core.find_space(granules(buf.len() - at)).await?;
             let room = run.granules as usize * GRANULE_BYTES;
             let end = buf.len().min(at + room);
             let bytes = &buf[at..end];
@@ -477,31 +477,5 @@ impl<D: Disk> Core<D> {
         // An extent of 1 MiB takes 76 bytes twice: as written, and in its layout.
         let extents = self.geometry.record_bytes_max() / 4 / 160;
         VALUE_BYTES_MAX.min(extents.saturating_mul(EXTENT_BYTES_MAX as u64))
-    }
-
-    /// Refuses a value that certainly has no room.
-    fn check_room(&self, size: u64) -> Result<()> {
-        let mut usage = self.space.usage();
-        if size > usage.free_bytes {
-            self.collect();
-            usage = self.space.usage();
-        }
-        if size <= usage.free_bytes {
-            return Ok(());
-        }
-        let free = self.disk.free_bytes().map_err(|error| {
-            StoreError::new(ErrorKind::Io, "the file system failed").with_source(error)
-        })?;
-        let room = free
-            .saturating_sub(self.config.reserve_bytes)
-            .min(self.config.capacity_bytes.saturating_sub(usage.total_bytes));
-        if size - usage.free_bytes > room.saturating_add(usage.doubtful_bytes) {
-            self.handoff.look_for_room();
-            return Err(StoreError::new(
-                ErrorKind::NoSpace,
-                "no space left for the value",
-            ));
-        }
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{
-    Address, Attributes, DeleteOptions, ErrorKind, NamespaceConfig, Scope, Seal, Store,
+    Address, Attributes, DeleteOptions, Durability, ErrorKind, NamespaceConfig, Scope, Seal, Store,
     StoreOptions, VersionId, Versioning,
 };
 use support::{
@@ -137,6 +137,35 @@ async fn without_room_in_the_index_only_what_frees_some_goes_on() {
     let removed = delete(b"small000000", Some(VersionId::NULL)).await;
     assert!(removed.expect("a value goes for good").existed);
     check_space(&engine).await;
+}
+
+/// It is answered early that they go, and their space is not used again before that is durable: somebody who needs it does not wait until it
+/// would be.
+#[tokio::test]
+async fn what_went_in_a_relaxed_namespace_leaves_room_at_once() {
+    let bounded = Config {
+        capacity_bytes: 8 << 20,
+        ..config()
+    };
+    let engine = try_open(&SimDisk::new(5), bounded).unwrap();
+    let relaxed = NamespaceConfig {
+        durability: Durability::Relaxed { within_ms: 60_000 },
+        ..tenant("t")
+    };
+    engine.create_namespace("n", relaxed).await.unwrap();
+    let large = |number| bytes(number, 1 << 20);
+    assert!(fill(&engine, "large", large).await > 4);
+    let key = "large000000";
+    let address = Address::object("n", key.as_bytes());
+    for size in [None, Some(1 << 20)] {
+        remove(&engine, key).await;
+        let options = StoreOptions {
+            size,
+            ..StoreOptions::default()
+        };
+        let stored = put_with(&engine, address, &large(0), options, Seal::default()).await;
+        stored.unwrap();
+    }
 }
 
 /// The store does not see who else takes room of the file system, and makes some.
