@@ -41,6 +41,7 @@ struct Work {
     orphans: Vec<Orphan>,
     /// Whether room is to be looked for.
     cramped: bool,
+    /// The thread takes no more, or has ended.
     closed: bool,
 }
 
@@ -78,7 +79,7 @@ impl Handoff {
     pub fn wait(&self) -> Result<()> {
         self.retry();
         let mut work = self.work.lock();
-        while work.due().is_some() {
+        while work.due().is_some() && !work.closed {
             self.changed.wait(&mut work);
         }
         let Some(kind) = work.held_up else {
@@ -156,6 +157,22 @@ pub(crate) fn run<D: Disk>(core: &Core<D>) {
             }
             core.handoff.changed.notify_all();
         }
+    }
+}
+
+/// After a panic: nobody waits for a checkpoint that will not come, and others wait for the writes that nobody waits for.
+pub(crate) fn give_up<D: Disk>(core: &Core<D>) {
+    core.latch_read_only(&StoreError::new(
+        ErrorKind::Io,
+        "the index's thread panicked",
+    ));
+    let mut work = core.handoff.work.lock();
+    work.closed = true;
+    let orphans = std::mem::take(&mut work.orphans);
+    drop(work);
+    core.handoff.changed.notify_all();
+    for orphan in orphans {
+        core.wait_beyond_close(orphan.writing);
     }
 }
 

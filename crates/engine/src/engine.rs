@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -89,6 +90,9 @@ impl<D: Disk> Drop for Running<D> {
     }
 }
 
+/// What a thread of the engine does.
+type Run<D> = Box<dyn FnOnce(Arc<Core<D>>) + Send>;
+
 /// A value that was found.
 struct Located<D: Disk> {
     namespace: Arc<NamespaceInfo>,
@@ -118,27 +122,26 @@ impl<D: Disk> Engine<D> {
     ) -> Result<Engine<D>, OpenError> {
         let (core, position, lock) = recover::open(disk, clock, pool, config)?;
         let core = Arc::new(core);
-        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+        let spawn = |name: &str, run: Run<D>, give_up: fn(&Core<D>)| {
+            let core = core.clone();
+            let guarded = move || {
+                let run = AssertUnwindSafe(|| run(core.clone()));
+                if catch_unwind(run).is_err() {
+                    give_up(&core);
+                }
+            };
             std::thread::Builder::new()
                 .name(name.to_owned())
-                .spawn(body)
+                .spawn(guarded)
                 .map_err(|cause| OpenError::Io {
                     what: "starting a thread",
                     cause,
                 })
         };
-        let shared = core.clone();
-        let checkpoint = spawn("forebay-index", Box::new(move || checkpoint::run(&shared)))?;
-        let shared = core.clone();
-        let journal = match spawn(
-            "forebay-journal",
-            Box::new(move || {
-                let run = std::panic::AssertUnwindSafe(|| journal::run(shared.clone(), position));
-                if std::panic::catch_unwind(run).is_err() {
-                    journal::give_up(&shared);
-                }
-            }),
-        ) {
+        let run = |core: Arc<Core<D>>| checkpoint::run(&core);
+        let checkpoint = spawn("forebay-index", Box::new(run), checkpoint::give_up)?;
+        let run = move |core| journal::run(core, position);
+        let journal = match spawn("forebay-journal", Box::new(run), journal::give_up) {
             Ok(journal) => journal,
             Err(error) => {
                 core.handoff.close();
