@@ -367,7 +367,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Whether so many bytes of the journal are all that there is room for in the index.
-    pub fn is_index_due(&self, journal_bytes: u64) -> bool {
+    pub fn would_fill_index(&self, journal_bytes: u64) -> bool {
         self.index_room().saturating_sub(self.index_room_low()) / 2 < journal_bytes
     }
 

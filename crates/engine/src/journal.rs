@@ -353,7 +353,7 @@ impl<D: Disk> Journal<D> {
             return false;
         }
         self.looked = self.offset;
-        self.core.is_index_due(self.offset)
+        self.core.would_fill_index(self.offset)
     }
 
     /// Writes a group, header and payload, to `at`, together with what goes to other places. A group may be larger than the pool: then
