@@ -167,7 +167,7 @@ impl<D: Disk> Journal<D> {
         }
         if let Some(reply) = checkpoint {
             drop(reply.send(match outcome {
-                Outcome::Undone(kind) => Err(undone(kind)),
+                Outcome::Undone(cause) => Err(undone(&cause)),
                 Outcome::Published | Outcome::Unknown => core.check_writable().and(settled),
             }));
         }

@@ -191,6 +191,44 @@ async fn room_that_others_make_is_used() {
     amended.unwrap();
 }
 
+/// There is no other place in the journal for what comes next: the index has no room for what is there.
+#[tokio::test]
+async fn a_write_that_fails_where_the_index_has_no_room_is_refused_alone() {
+    let disk = SimDisk::new(6);
+    let engine = try_open(&disk, with_reserve()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for number in 0..300 {
+        let key = format!("small{number:06}");
+        let address = Address::object("n", key.as_bytes());
+        put(&engine, address, &small(number)).await.unwrap();
+    }
+    let large = 1 << 40;
+    disk.set_capacity(Some(large));
+    let taken = large - disk.free_bytes().unwrap();
+    disk.set_capacity(Some(taken));
+    let held_up = engine.checkpoint().await.unwrap_err();
+    assert_eq!(held_up.kind(), ErrorKind::NoSpace, "{held_up:?}");
+    disk.set_faults(Faults {
+        error_at: Some(disk.operations().total()),
+        ..Faults::default()
+    });
+    let address = Address::object("n", b"small000000");
+    let refused = engine.delete(address, DeleteOptions::default()).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Io, "{refused:?}");
+    assert!(refused.message().contains("nothing was changed"));
+    remove(&engine, "small000000").await;
+    assert!(!engine.metrics().read_only);
+    engine.close();
+    let disk = disk.crash(3);
+    disk.set_capacity(None);
+    let engine = try_open(&disk, with_reserve()).unwrap();
+    check(&engine, "small", 1..300).await;
+    let usage = engine.usage(Scope::Namespace("n")).unwrap();
+    assert_eq!(usage.objects, 299);
+    check_space(&engine).await;
+}
+
 /// A store whose journal has what its index lacks, on a disk that has little room for the index.
 async fn unsettled(count: u64) -> SimDisk {
     let disk = SimDisk::new(3);

@@ -15,8 +15,8 @@ use super::{Journal, failed};
 /// What became of a group.
 pub(super) enum Outcome {
     Published,
-    /// Nothing of it will ever be found.
-    Undone(ErrorKind),
+    /// Nothing of it will ever be found. This is why.
+    Undone(StoreError),
     /// The store takes no more changes.
     Unknown,
 }
@@ -69,14 +69,13 @@ impl<D: Disk> Journal<D> {
             Unwritten::Unknown(error) => Err(error),
         };
         let cause = match undone_of {
-            Ok(error) => {
-                let kind = error.kind();
-                let error: &dyn std::error::Error = &error;
+            Ok(cause) => {
+                let error: &dyn std::error::Error = &cause;
                 tracing::error!(error, "changes cannot be written, and are refused");
                 for answer in answers {
-                    answer.refuse(|| undone(kind));
+                    answer.refuse(|| undone(&cause));
                 }
-                return Outcome::Undone(kind);
+                return Outcome::Undone(cause);
             }
             Err(error) => error,
         };
@@ -87,18 +86,24 @@ impl<D: Disk> Journal<D> {
         Outcome::Unknown
     }
 
-    /// Goes on without a group that was withdrawn. What cannot be written may be its place in the journal: the next one gets another.
+    /// Goes on without a group that was withdrawn. What cannot be written may be its place in the journal: the next one gets another, unless
+    /// there is none.
     fn undo(&mut self, batch: Batch) -> Result<()> {
         self.decider.undo(batch)?;
-        self.next_segment().map_err(Unwritten::into_cause)
+        match self.next_segment() {
+            Err(Unwritten::Unplaced(_)) => Ok(()),
+            begun => begun.map_err(Unwritten::into_cause),
+        }
     }
 }
 
-pub(super) fn undone(kind: ErrorKind) -> StoreError {
-    StoreError::new(
-        kind,
-        "the device failed, and nothing was changed: it may succeed when it is tried again",
-    )
+/// What is told of a change that `cause` kept from being made.
+pub(super) fn undone(cause: &StoreError) -> StoreError {
+    let what = format!(
+        "{}, and nothing was changed: it may succeed when it is tried again",
+        cause.message()
+    );
+    StoreError::new(cause.kind(), what)
 }
 
 fn unknown() -> StoreError {
