@@ -248,7 +248,7 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Takes no more changes: the device failed in a way that leaves open what is on it.
+    /// Takes no more changes: the device failed in a way that leaves open what is on it, or a thread of the store did.
     pub fn latch_read_only(&self, why: &(dyn std::error::Error + 'static)) {
         if !self.read_only.swap(true, SeqCst) {
             tracing::error!(error = why, "the store takes no more changes");
@@ -466,7 +466,7 @@ impl<D: Disk> Core<D> {
 pub(crate) fn read_only() -> StoreError {
     StoreError::new(
         ErrorKind::ReadOnly,
-        "the store takes no more changes since a sync failed; restart it to go on",
+        "the store takes no more changes since something failed, which its log tells; restart it to go on",
     )
 }
 

@@ -34,7 +34,7 @@ pub struct Metrics {
     pub cache_misses: u64,
     /// Buffers held by the cache, in bytes.
     pub cache_bytes: u64,
-    /// Blocks that did not match their checksum.
+    /// Times that something stored was found damaged or unreadable, or mended with a loss: blocks of values, and rows and pages of the index.
     pub corrupt_blocks: u64,
     /// Journal groups replayed when the store was opened.
     pub replayed_groups: u64,
@@ -42,7 +42,8 @@ pub struct Metrics {
     pub space_bytes: u64,
     /// Of that, free.
     pub space_free_bytes: u64,
-    /// Whether changes are refused since a sync failed.
+    /// Whether changes are refused until the store is opened again: a sync failed, a group that was not written could not be withdrawn, the
+    /// index is not what was written, or a thread panicked.
     pub read_only: bool,
 }
 

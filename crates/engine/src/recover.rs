@@ -56,6 +56,11 @@ pub enum OpenError {
     /// Its data file begins with something else.
     #[error("the data file is not a store, or both copies of its superblock are damaged")]
     NotAStore,
+    /// It has a data file, and no index, or one that never held a store.
+    #[error(
+        "the index is missing, or empty, and the data file is useless without it: restore the directory from a backup"
+    )]
+    NoIndex,
     /// Data file and index are of different stores.
     #[error("the index belongs to another data file")]
     Mismatch,
@@ -144,8 +149,10 @@ pub(crate) fn open<D: Disk>(
     let state_damage = index
         .check_state(config.accept_damaged_index)
         .map_err(|error| unless_accepted(&config, error))?;
-    if index.store()? != Some(geometry.store) {
-        return Err(OpenError::Mismatch);
+    match index.store()? {
+        None => return Err(OpenError::NoIndex),
+        Some(store) if store != geometry.store => return Err(OpenError::Mismatch),
+        Some(_) => {}
     }
     index.check_tables()?;
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;

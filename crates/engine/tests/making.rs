@@ -90,3 +90,14 @@ fn a_file_of_somebody_else_is_left_alone() {
         }
     }
 }
+
+#[test]
+fn a_store_whose_index_is_lost_says_so() {
+    let disk = SimDisk::new(1);
+    drop(try_open(&disk).unwrap());
+    replace(&disk, "index", b"");
+    for _ in 0..2 {
+        let refused = try_open(&disk).err();
+        assert!(matches!(refused, Some(OpenError::NoIndex)), "{refused:?}");
+    }
+}

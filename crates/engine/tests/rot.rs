@@ -80,6 +80,7 @@ async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
         Err(
             OpenError::NotAStore
             | OpenError::Version { .. }
+            | OpenError::NoIndex
             | OpenError::Mismatch
             | OpenError::Journal { .. },
         ) => return true,

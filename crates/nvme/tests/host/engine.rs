@@ -189,10 +189,10 @@ async fn an_engine_that_is_killed_loses_nothing_that_it_acknowledged() {
     }
     let absent = get(&second, "unfinished").await.unwrap_err();
     assert_eq!(absent.kind(), ErrorKind::NotFound);
-    // Another directory's index does not fit the data.
+    // The data alone is no store.
     let empty = tempfile::tempdir().unwrap();
     let other = disk(&target, empty.path()).await;
-    assert!(matches!(engine(other), Err(OpenError::Mismatch)));
+    assert!(matches!(engine(other), Err(OpenError::NoIndex)));
     drop(upload);
     tokio::task::block_in_place(|| drop((first, second)));
     target.kill();

@@ -155,6 +155,7 @@ fn is_damage(error: &OpenError) -> bool {
     match error {
         OpenError::Version { .. }
         | OpenError::NotAStore
+        | OpenError::NoIndex
         | OpenError::Mismatch
         | OpenError::Journal { .. }
         | OpenError::Index(_)

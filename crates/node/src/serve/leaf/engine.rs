@@ -133,7 +133,7 @@ impl Collector for EngineMetrics {
             ),
             (
                 "forebay_engine_corrupt_blocks",
-                "Blocks that did not match their checksum",
+                "Findings of every kind: blocks that did not match their checksum, rows and pages of the index that are damaged or cannot be read",
                 None,
                 metrics.corrupt_blocks,
             ),
@@ -167,7 +167,7 @@ impl Collector for EngineMetrics {
             ),
             (
                 "forebay_engine_read_only",
-                "1 when changes are refused since a sync failed",
+                "1 when changes are refused until a restart, since something failed that the log tells",
                 None,
                 u64::from(metrics.read_only),
             ),
