@@ -16,7 +16,7 @@ use forebay_store::Store;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use super::identifiers::Holder;
+use super::identifiers::{Holder, Network};
 use super::live::Counting;
 use super::session::{FUSING_MAX, Session, Viewer};
 use super::{Target, bound, parts, results};
@@ -32,6 +32,8 @@ pub struct Arrival {
     pub trusted: bool,
     /// Our own address that it came to.
     pub local: Option<IpAddr>,
+    /// Its address.
+    pub peer: Option<IpAddr>,
     /// What it has proven by TLS; `None`: it came in the clear.
     pub proven: Option<Arc<Proven>>,
 }
@@ -157,11 +159,15 @@ impl<S: Store, F: File> Target<S, F> {
             ControllerKind::Io => self.authentication_of(&connect.hostnqn),
             ControllerKind::Discovery => None,
         };
+        let network = Network::of(arrival.peer);
+        // By TLS it has proven its name, whatever it asks for and has to prove besides.
+        let is_known = arrival.proven.is_some();
         let holder = match kind {
-            ControllerKind::Io if authentication.is_none() => {
-                Holder::Host(connect.hostnqn.as_str().into())
+            ControllerKind::Discovery if !is_known => Holder::Discovery(network),
+            ControllerKind::Io if !is_known && authentication.is_some() => {
+                Holder::Unproven(network)
             }
-            _ => Holder::Stranger,
+            _ => Holder::Host(connect.hostnqn.as_str().into()),
         };
         let session = self
             .session(

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::mem::discriminant;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,20 +12,44 @@ use super::admission::random;
 
 /// The greatest number of a controller.
 const LAST: u16 = 0xffef;
-/// Of all numbers, those that hosts have together that did not prove who they are, and controllers for discovery, which anybody gets.
-const STRANGERS_SHARE: usize = 2;
+/// Of all numbers, those that hosts have together that have still to prove who they are, and as many those that ask for discovery, which
+/// anybody may: neither leaves the other without any, nor hosts that are known.
+const STRANGERS_SHARE: usize = 4;
+/// Of those, what has one network.
+const NETWORK_SHARE: usize = 2;
 /// Of all numbers, those that one host has.
 const HOST_SHARE: usize = 4;
+/// Bits of an address of IPv6 that its holder chooses.
+const CHOSEN_BITS: u32 = 64;
 
 /// For whom a number is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holder {
     /// A device that the server's owner attached.
     Device,
-    /// Somebody who may not be who it says.
-    Stranger,
+    /// A host that has still to prove who it is.
+    Unproven(Network),
+    /// Somebody who asks for discovery.
+    Discovery(Network),
     /// The host of this name.
     Host(Arc<str>),
+}
+
+/// Where somebody comes from, who may have any name: its address, or as much of that as it cannot choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Network(Option<IpAddr>);
+
+impl Network {
+    /// Of an address, where the transport has one.
+    pub(super) fn of(address: Option<IpAddr>) -> Network {
+        Network(address.map(|address| match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let bits = address.to_bits() >> CHOSEN_BITS << CHOSEN_BITS;
+                Ipv6Addr::from_bits(bits).into()
+            }
+            address => address,
+        }))
+    }
 }
 
 /// Numbers of controllers that are in use.
@@ -48,9 +74,9 @@ struct Held {
 }
 
 impl Taken {
-    /// Connections of a holder: one of each of its controllers, and more.
-    fn held_by(&self, holder: &Holder) -> usize {
-        let held = self.held.values().filter(|held| held.by == *holder);
+    /// Connections of such holders: one of each of their controllers, and more.
+    fn held_by(&self, such: impl Fn(&Holder) -> bool) -> usize {
+        let held = self.held.values().filter(|held| such(&held.by));
         held.map(|held| 1 + held.connections).sum()
     }
 }
@@ -77,12 +103,19 @@ impl Identifiers {
         })
     }
 
-    /// How many connections such a holder may have: no more than a part of the numbers.
-    fn share(&self, holder: &Holder) -> usize {
+    /// Whether a holder may have one more connection: it has no more than a part of the numbers.
+    fn has_room(&self, taken: &Taken, holder: &Holder) -> bool {
+        let has = |share: usize, such: &dyn Fn(&Holder) -> bool| {
+            taken.held_by(such) < self.max.div_ceil(share)
+        };
+        let own = |by: &Holder| by == holder;
         match holder {
-            Holder::Device => self.max,
-            Holder::Stranger => self.max.div_ceil(STRANGERS_SHARE),
-            Holder::Host(_) => self.max.div_ceil(HOST_SHARE),
+            Holder::Device => true,
+            Holder::Host(_) => has(HOST_SHARE, &own),
+            Holder::Unproven(_) | Holder::Discovery(_) => {
+                let alike = |by: &Holder| discriminant(by) == discriminant(holder);
+                has(STRANGERS_SHARE, &alike) && has(STRANGERS_SHARE * NETWORK_SHARE, &own)
+            }
         }
     }
 
@@ -96,7 +129,7 @@ impl Identifiers {
     /// that such a holder may have, are taken.
     pub(super) fn take(self: &Arc<Identifiers>, holder: Holder) -> Option<Identifier> {
         let mut taken = self.taken.lock();
-        if taken.held.len() >= self.max || taken.held_by(&holder) >= self.share(&holder) {
+        if taken.held.len() >= self.max || !self.has_room(&taken, &holder) {
             return None;
         }
         loop {
@@ -129,14 +162,13 @@ impl Identifier {
     pub(super) fn proven(&self, nqn: &str) -> bool {
         let host = Holder::Host(nqn.into());
         let mut taken = self.all.taken.lock();
-        let before = taken.held_by(&host);
+        let room = self.all.has_room(&taken, &host);
         let Some(held) = taken.held.get_mut(&self.cntlid) else {
             return false;
         };
         if held.by == host {
             return true;
         }
-        let room = before < self.all.share(&host);
         if room {
             held.by = host;
         }
@@ -152,8 +184,8 @@ impl Connection {
     /// `None`: its holder has all that it may have.
     pub(super) fn of(identifier: &Arc<Identifier>) -> Option<Connection> {
         let mut taken = identifier.all.taken.lock();
-        let by = taken.held.get(&identifier.cntlid)?.by.clone();
-        if taken.held_by(&by) >= identifier.all.share(&by) {
+        let by = &taken.held.get(&identifier.cntlid)?.by;
+        if !identifier.all.has_room(&taken, by) {
             return None;
         }
         taken.held.get_mut(&identifier.cntlid)?.connections += 1;
@@ -184,32 +216,64 @@ mod tests {
         Holder::Host(nqn.into())
     }
 
+    fn from(address: &str) -> Network {
+        Network::of(Some(address.parse().unwrap()))
+    }
+
+    /// All that such holders get, the first of them first.
+    fn all_of(all: &Arc<Identifiers>, holders: impl Iterator<Item = Holder>) -> Vec<Identifier> {
+        let taken = |holder: Holder| std::iter::from_fn(move || all.take(holder.clone()));
+        holders.flat_map(taken).collect()
+    }
+
     #[test]
     fn whoever_comes_often_leaves_some_to_the_others() {
         let all = Identifiers::new(16);
-        let mut one: Vec<_> = (0..4).map(|_| all.take(host("one")).unwrap()).collect();
-        assert!(all.take(host("one")).is_none());
-        let strangers: Vec<_> = (0..8)
-            .map(|_| all.take(Holder::Stranger).unwrap())
-            .collect();
-        assert!(all.take(Holder::Stranger).is_none());
-        let other: Vec<_> = (0..4).map(|_| all.take(host("other")).unwrap()).collect();
+        let networks = || (1..=9).map(|last| from(&format!("10.0.0.{last}")));
+        let mut one = all_of(&all, [host("one")].into_iter());
+        let mut unproven = all_of(&all, networks().map(Holder::Unproven));
+        let discovery = all_of(&all, networks().map(Holder::Discovery));
+        let other = all_of(&all, [host("other")].into_iter());
+        let counts = [one.len(), unproven.len(), discovery.len(), other.len()];
+        assert_eq!(counts, [4; 4]);
         // All are taken.
         assert!(all.take(Holder::Device).is_none());
-        // A stranger who is known now leaves the strangers' share, and has a part of its own.
-        assert!(!strangers[0].proven("one"));
+        // Whoever is known now leaves the strangers' share, and has a part of its own.
+        assert!(!unproven[0].proven("one"));
         one.pop();
-        assert!(strangers[0].proven("one"));
-        assert!(strangers[0].proven("one"), "again");
+        assert!(unproven[0].proven("one"));
+        assert!(unproven[0].proven("one"), "again");
         assert!(all.take(host("one")).is_none());
-        assert!(all.take(Holder::Stranger).is_some());
-        drop((one, other, strangers));
+        unproven.push(all.take(Holder::Unproven(from("10.0.0.1"))).unwrap());
+        drop((one, other, unproven, discovery));
         assert_eq!(
             (0..99)
                 .map_while(|_| Some(all.take(Holder::Device)?.cntlid()))
                 .count(),
             99
         );
+    }
+
+    #[test]
+    fn one_network_leaves_some_to_the_others() {
+        let all = Identifiers::new(32);
+        for kind in [Holder::Unproven, Holder::Discovery] {
+            let mut held = Vec::new();
+            // What the last four groups of an address are is its holder's choice.
+            for network in [
+                "2001:db8::1",
+                "2001:db8::ffff:2",
+                "::ffff:10.0.0.1",
+                "10.0.0.1",
+            ] {
+                held.extend(all_of(&all, [kind(from(network))].into_iter()));
+            }
+            assert_eq!(held.len(), 8);
+            assert_eq!(all_of(&all, [kind(Network::of(None))].into_iter()).len(), 0);
+            held.pop();
+            assert!(all.take(kind(from("2001:db8::3"))).is_none());
+            assert!(all.take(kind(from("2001:db8:0:1::1"))).is_some());
+        }
     }
 
     #[test]

@@ -98,8 +98,9 @@ pub struct TargetConfig {
     pub io_queues_max: u16,
     /// Data that may follow a command in its capsule on an I/O queue, in bytes; a multiple of 16.
     pub in_capsule_bytes: u32,
-    /// Controllers at once, of all transports. One host has at most a quarter of them, and as many connections; those that did not prove
-    /// who they are, where they have to, and those that ask for discovery have half.
+    /// Controllers at once, of all transports. One host has at most a quarter of them, and as many connections; those that have still to
+    /// prove who they are have a quarter together, those that ask for discovery another, and of either half by one address (of IPv6, by
+    /// one network of 64 bits).
     pub controllers_max: u16,
     /// Whether hosts that nobody made known see every namespace.
     pub allow_any_host: bool,

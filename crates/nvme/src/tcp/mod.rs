@@ -46,6 +46,7 @@ mod work;
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -183,6 +184,7 @@ impl<S: Store, F: File> Door<S, F> {
         let arrival = Arrival {
             trusted,
             local,
+            peer: peer.as_ref().ok().map(SocketAddr::ip),
             proven: proven.map(Arc::new),
         };
         let wire = Wire::new(socket);

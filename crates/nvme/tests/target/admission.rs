@@ -1,17 +1,23 @@
 //! Who may come, and what they see.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use forebay_nvme::target::{Change, Host, Viewer};
+use forebay_nvme::target::{Arrival, Change, Host, Proven, Viewer};
 use forebay_proto::nvme::auth::Secret;
 use forebay_proto::nvme::discovery::{DiscoveryEntry, SecureChannel, SubsystemType};
 use forebay_proto::nvme::fabrics::{DISCOVERY_NQN, Refused};
 use forebay_proto::nvme::kv::{Key, KvCommand};
 use forebay_proto::nvme::property::offset;
+use forebay_proto::nvme::psk::TlsKey;
 use forebay_proto::nvme::{Controller, ControllerKind, NamespaceKind, Status};
 use forebay_store::{NamespaceConfig, Store};
 
 use crate::support::*;
+
+const SECRET: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const TLS_KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
 
 fn nsids(controller: &Controller) -> Vec<u32> {
     let namespaces = controller.subsystem().namespaces.iter();
@@ -86,6 +92,66 @@ async fn controllers_are_numbered_and_bounded() {
     drop(sessions.pop());
     let admitted = connects("nqn.their-host").unwrap();
     assert!(!numbers.contains(&admitted.session.cntlid()));
+}
+
+/// Of sixteen.
+#[tokio::test]
+async fn whoever_has_proven_nothing_leaves_room_to_hosts_that_do() {
+    let fixture = Fixture::new().await;
+    let (proves, by_tls) = ("nqn.proves-itself", "nqn.comes-by-tls");
+    let (secret, key) = (Secret::parse(SECRET), TlsKey::parse(TLS_KEY).unwrap());
+    fixture.target.set_hosts(vec![
+        Host {
+            secret: secret.clone(),
+            ..host(proves, "ours")
+        },
+        Host {
+            secret,
+            tls_key: Some(key.clone()),
+            ..host(by_tls, "ours")
+        },
+    ]);
+    let from = |last: u8| Arrival {
+        peer: Some(IpAddr::from([10, 0, 0, last])),
+        ..Arrival::default()
+    };
+    let connects = |nqn: &str, subnqn: &str, arrival: Arrival| {
+        let mut connect = connect(nqn);
+        connect.subnqn = subnqn.to_owned();
+        let admitted = fixture.target.connect_by(0, &connect, arrival);
+        admitted.map(|admitted| admitted.session)
+    };
+    let busy = Refused::from(Status::CONNECT_CONTROLLER_BUSY);
+    let mut strangers = Vec::new();
+    for (nqn, subnqn) in [("nqn.stranger", DISCOVERY_NQN), (proves, SUBSYSTEM)] {
+        let before = strangers.len();
+        for last in 1..10 {
+            let had = strangers.len();
+            let refused = loop {
+                match connects(nqn, subnqn, from(last)) {
+                    Ok(session) => strangers.push(session),
+                    Err(refused) => break refused,
+                }
+            };
+            assert_eq!(refused, busy);
+            assert!(strangers.len() - had <= 2, "one address has not all");
+        }
+        assert_eq!(strangers.len() - before, 4, "{subnqn}");
+    }
+    let proven = |subsystem: &str| Arrival {
+        proven: Some(Arc::new(Proven {
+            host: by_tls.to_owned(),
+            subsystem: subsystem.to_owned(),
+            key: key.clone(),
+        })),
+        ..from(1)
+    };
+    for subnqn in [SUBSYSTEM, DISCOVERY_NQN] {
+        strangers.push(connects(by_tls, subnqn, proven(subnqn)).unwrap());
+    }
+    // Room for one who proves itself now.
+    strangers.remove(4);
+    connects(proves, SUBSYSTEM, from(1)).unwrap();
 }
 
 #[tokio::test]
