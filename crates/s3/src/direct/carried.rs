@@ -105,7 +105,7 @@ async fn attempt<S: Store>(
     let sealed = token_of(lender, request)?;
     check_request(asked.op, request, &proof)?;
     asked.connection.bind_request();
-    check_token(lender, asked.op, sealed.unverified())?;
+    check_token(lender, sealed.unverified())?;
     let asked_ms = sealed.unverified().lease_ms;
     let lease = Lease::new(arrived, lender.direct.lease, asked_ms);
     let joined = presigned::joined(asked.op, &proof, asked.query, request)?;
@@ -118,6 +118,7 @@ async fn attempt<S: Store>(
             .sessions
             .find_of(SessionId(*sealed.session()), &key.tenant, &key.id);
     let (session, token) = verified(session, &sealed, asked)?;
+    check_direction(asked.op, token)?;
     let now_s = asked.now_ms / 1000;
     let expiry_s = u64::from(token.expiry_s);
     if expiry_s + SKEW_S < now_s || expiry_s > now_s + u64::from(EXPIRY_S_MAX) + SKEW_S {
@@ -248,14 +249,7 @@ fn check_request(op: Operation, request: &HeaderMap, proof: &Proof) -> Outcome<(
 }
 
 /// What can be said of a token before it is known whose it is.
-fn check_token(lender: &Lender, op: Operation, token: &OpenToken) -> Result<(), Halt> {
-    let direction = match op {
-        Operation::GetObject => Direction::Write,
-        _ => Direction::Read,
-    };
-    if token.direction != direction {
-        return Err(invalid("The token is for the other direction.").into());
-    }
+fn check_token(lender: &Lender, token: &OpenToken) -> Result<(), Halt> {
     if token.total() > lender.direct.bytes_max {
         return Err(invalid("The token is longer than its session allows.").into());
     }
@@ -264,6 +258,18 @@ fn check_token(lender: &Lender, op: Operation, token: &OpenToken) -> Result<(), 
         None => Err(Halt::declined(
             "There is no adapter for this transport here.",
         )),
+    }
+}
+
+/// A token that was made for this request moves bytes as the request does. One that was made for another request hears nothing of that.
+fn check_direction(op: Operation, token: &OpenToken) -> Outcome<()> {
+    let direction = match op {
+        Operation::GetObject => Direction::Write,
+        _ => Direction::Read,
+    };
+    match token.direction == direction {
+        true => Ok(()),
+        false => Err(invalid("The token is for the other direction.")),
     }
 }
 

@@ -72,6 +72,7 @@ async fn r3_a_token_is_for_one_request() {
         Ask::new("GET", "/bucket/key").header("range", "bytes=0-2"),
         Ask::new("GET", "/bucket/key"),
         Ask::new("GET", "/bucket/key?partNumber=1"),
+        Ask::new("PUT", "/bucket/key").header("range", "bytes=0-1"),
     ] {
         let answer = rig.server.ask(ALPHA, move_to(moved)).await;
         refused(&answer, 403, "AccessDenied");
@@ -79,6 +80,39 @@ async fn r3_a_token_is_for_one_request() {
     peer.untouched_but(0, 0);
     let right = move_to(minted.clone());
     served(&rig.server.ask(ALPHA, right).await, 206, 2);
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn r3_the_token_of_a_part_is_for_that_part() {
+    let rig = Rig::open().await;
+    let etag = victim(&rig).await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    peer.fill(0, b"bytes");
+    let upload = Ask::new("POST", "/bucket/victim?uploads=");
+    let upload = rig.server.ask(ALPHA, upload).await;
+    let upload = upload.element("UploadId").unwrap();
+    let part = |number| {
+        let target = format!("/bucket/victim?partNumber={number}&uploadId={upload}");
+        Ask::new("PUT", &target)
+    };
+    let object = || Ask::new("PUT", "/bucket/victim");
+    for (minted, moved) in [
+        (object(), part(1)),
+        (part(1), object()),
+        (part(1), part(2)),
+    ] {
+        let token = peer.token(&minted, rig.server.now_ms(), 0, 5);
+        let text = peer.seal(&minted, &token);
+        let moved = moved.header("x-amz-rdma-token", &text).sign(Sign::Unsigned);
+        refused(&rig.server.ask(ALPHA, moved).await, 403, "AccessDenied");
+    }
+    unhurt(&rig, &etag).await;
+    let parts = format!("/bucket/victim?uploadId={upload}");
+    let parts = rig.server.get(&parts).await;
+    assert_eq!(parts.element("PartNumber"), None, "{}", parts.text());
+    served(&rig.send(&peer, part(1), 0, 5).await, 200, 5);
     drop(peer);
     rig.finish().await;
 }
