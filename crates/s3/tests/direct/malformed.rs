@@ -9,20 +9,6 @@ use forebay_store::{Quota, Store};
 use crate::rig::*;
 use crate::support::{ALPHA, Answer, Ask, BETA, Sign};
 
-/// 400 for what is broken, 501 for what is not known; in both cases with its number and without an entity tag.
-#[track_caller]
-fn no(answer: &Answer) {
-    assert!(
-        matches!(answer.status, 400 | 501),
-        "{}: {}",
-        answer.status,
-        answer.text()
-    );
-    let number = answer.status.to_string();
-    assert_eq!(answer.header("x-amz-rdma-reply"), Some(number.as_str()));
-    assert_eq!(answer.header("etag"), None);
-}
-
 #[track_caller]
 fn bad(answer: &Answer) {
     refused(answer, 400, "InvalidRDMAToken");
@@ -80,7 +66,14 @@ async fn t1_every_beginning_of_a_token() {
     let etag = victim(&rig).await;
     for token in [DC81, HIP88] {
         for length in (0..token.len()).step_by(3) {
-            no(&rig.server.ask(ALPHA, put_with(&token[..length])).await);
+            let beginning = &token[..length];
+            let answer = rig.server.ask(ALPHA, put_with(beginning)).await;
+            // Nothing, and seven fields that are shorter, are broken; anything else may be a scheme that is not known.
+            let seven = beginning.matches(':').count() == 6 && !beginning.ends_with(':');
+            match beginning.is_empty() || seven {
+                true => bad(&answer),
+                false => declined(&answer),
+            }
         }
     }
     unhurt(&rig, &etag).await;
@@ -180,11 +173,11 @@ async fn m20_m21_bodies_and_what_is_said_about_them() {
         carried(ask().header("x-amz-trailer", "x-amz-checksum-crc32c")),
         carried(Ask::new("GET", "/bucket/victim").header("content-length", "1")).body(b"x"),
     ] {
-        no(&rig.server.ask(ALPHA, wrong).await);
+        refused(&rig.server.ask(ALPHA, wrong).await, 400, "InvalidRequest");
     }
     let mut hash = carried(ask());
     hash.claimed_hash = Some("ab".repeat(32));
-    no(&rig.server.ask(ALPHA, hash).await);
+    refused(&rig.server.ask(ALPHA, hash).await, 400, "InvalidRequest");
     peer.untouched_but(0, 0);
     unhurt(&rig, &etag).await;
     drop(peer);
