@@ -50,13 +50,14 @@ class Helper:
 class Script:
     """What a user would write: boto3, and one header more."""
 
-    def __init__(self, server, helper=None):
+    def __init__(self, server, helper=None, checksums="when_required"):
+        """`checksums`: of bodies. Unless it is told so, boto3 makes one of the empty body of a PUT, which the payload does not have."""
         access_key, secret_key = server.keys
         self.s3 = boto3.client(
             "s3", endpoint_url=server.endpoint, aws_access_key_id=access_key, aws_secret_access_key=secret_key,
             config=Config(
                 retries={"total_max_attempts": 1}, s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required", response_checksum_validation="when_required",
+                request_checksum_calculation=checksums, response_checksum_validation=checksums,
             ),
         )
         self.helper = helper

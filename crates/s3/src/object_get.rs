@@ -329,7 +329,7 @@ fn hidden<S: Store>(call: &Call<'_, S>, error: StoreError) -> Refusal {
     }
 }
 
-/// All headers that describe an object. `whole` says whether all of it is answered: its checksum is of the whole.
+/// All headers that describe an object. `whole` says whether the body is all of it: its checksum is of the whole.
 pub(crate) fn describe<S: Store>(
     call: &Call<'_, S>,
     meta: &Meta,

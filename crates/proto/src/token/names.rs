@@ -6,6 +6,8 @@ pub const TOKEN: &str = "x-amz-rdma-token";
 pub const REPLY: &str = "x-amz-rdma-reply";
 /// How many bytes were moved, in decimal.
 pub const BYTES_TRANSFERRED: &str = "x-amz-rdma-bytes-transferred";
+/// Of all of an object that was placed: the CRC-64/NVME of its bytes, eight of them in base64.
+pub const CHECKSUM: &str = "x-amz-rdma-checksum-crc64nvme";
 /// The library that minted the token: `cuobj` when it is there at all.
 pub const AGENT: &str = "x-amz-rdma-agent";
 /// The protocol of a control request.

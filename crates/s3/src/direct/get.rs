@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_fabric::{Access, Link};
 use forebay_mem::{Buf, RegionSlice};
+use forebay_proto::s3::checksum::{Algorithm, Checksum};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError};
 use http::StatusCode;
@@ -12,9 +13,10 @@ use http::header::{CONTENT_RANGE, HeaderMap};
 use tokio::task::JoinError;
 
 use super::lender::Serving;
-use super::moved::Moved;
+use super::moved::{CHECKSUM, Moved};
 use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late, parted, stopped};
 use crate::call::Call;
+use crate::headers;
 use crate::object_get::{self, Found, cut_short};
 use crate::reply::{self, Reply};
 use crate::status::{Manner, Outcome};
@@ -40,9 +42,13 @@ pub(super) async fn get<S: Store, L: Link>(
         let partial = partial || length < meta.size;
         // Whatever can be refused is refused before a byte moves.
         let mut response = HeaderMap::new();
-        object_get::describe(call, &meta, !partial, &mut response)?;
+        // Clients compare `x-amz-checksum-*` with the body, and that is empty: what was placed has a checksum of its own.
+        object_get::describe(call, &meta, false, &mut response)?;
         if partial {
             response.insert(CONTENT_RANGE, object_get::content_range(&range, meta.size));
+        } else if let Some(crc) = Checksum::from_crc_value(Algorithm::Crc64Nvme, meta.crc64nvme) {
+            let text = crc.to_base64();
+            response.insert(CHECKSUM, headers::value(text.as_bytes()));
         }
         // What is placed is looked up once more, and is not taken back. Where a policy asks for tags, the bytes are those of the object
         // whose tags were judged.

@@ -38,6 +38,7 @@ impl Moved {
 pub(super) const TOKEN: HeaderName = HeaderName::from_static(names::TOKEN);
 pub(super) const REPLY: HeaderName = HeaderName::from_static(names::REPLY);
 pub(super) const BYTES_TRANSFERRED: HeaderName = HeaderName::from_static(names::BYTES_TRANSFERRED);
+pub(super) const CHECKSUM: HeaderName = HeaderName::from_static(names::CHECKSUM);
 pub(super) const ACK: HeaderName = HeaderName::from_static(names::ACK);
 pub(super) const ACCEPT: HeaderName = HeaderName::from_static(names::ACCEPT);
 pub(super) const AGENT: HeaderName = HeaderName::from_static(names::AGENT);

@@ -1,6 +1,7 @@
 //! The published clients as functions of an answer (C of section 8): none may take a decline or an error for success, and
 //! each takes a success for one.
 
+use forebay_proto::s3::checksum::{Algorithm, checksum};
 use forebay_s3::Config;
 
 use crate::rig::*;
@@ -207,4 +208,36 @@ async fn c5_the_client_that_needs_ok_falls_back_at_once() {
         );
     }
     closed.finish().await;
+}
+
+/// SDKs ask for a checksum unasked, and compare it with the body, which is empty.
+#[tokio::test]
+async fn the_checksum_of_what_was_placed_is_not_that_of_the_body() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    let data = pattern(100_000);
+    let crc32 = checksum(Algorithm::Crc32, &data).to_base64();
+    let put = Ask::new("PUT", "/bucket/key").header("x-amz-checksum-crc32", &crc32);
+    rig.server.ask(ALPHA, put.body(&data)).await;
+    rig.server.put("/bucket/empty", b"").await;
+    let asked = |method, target: &str| {
+        Ask::new(method, target).header("x-amz-checksum-mode", "ENABLED")
+    };
+    for (target, bytes) in [("/bucket/key", &data[..]), ("/bucket/empty", &[])] {
+        let answer = rig.send(&peer, asked("GET", target), 0, 200_000).await;
+        served(&answer, 200, bytes.len() as u64);
+        let mut told = answer.headers.iter().map(|(name, _)| name);
+        assert!(!told.any(|name| name.starts_with("x-amz-checksum-")));
+        let right = checksum(Algorithm::Crc64Nvme, bytes).to_base64();
+        let placed = answer.header("x-amz-rdma-checksum-crc64nvme");
+        assert_eq!(placed, Some(right.as_str()), "{target}");
+    }
+    // Without a token it is the body's.
+    for method in ["GET", "HEAD"] {
+        let answer = rig.server.ask(ALPHA, asked(method, "/bucket/key")).await;
+        assert_eq!(answer.header("x-amz-checksum-crc32"), Some(crc32.as_str()));
+        assert_eq!(answer.header("x-amz-rdma-checksum-crc64nvme"), None);
+    }
+    drop(peer);
+    rig.finish().await;
 }
