@@ -285,20 +285,29 @@ impl Network {
         }
     }
 
+    /// Whether there was something to keep since it was told so.
+    kept: Arc<watch::Sender<bool>>,
     /// What the server sends is kept, or goes on to the client.
     pub fn keep(&self, keeps: bool) {
         self.keeps.send_replace(keeps);
     }
 
     /// The server's end and the client's.
+            kept: Arc::default(),
     async fn streams(&self) -> (TcpStream, TcpStream) {
         let ((server, near), (far, client)) = tokio::join!(streams(), streams());
         let (mut from_server, mut to_server) = near.into_split();
         let (mut from_client, mut to_client) = far.into_split();
         tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+        self.kept.send_replace(false);
         let mut keeps = self.keeps.subscribe();
         tokio::spawn(async move {
             let mut bytes = vec![0; 64 << 10];
+    /// Returns when the server has sent something that is kept.
+    pub async fn kept(&self) {
+        let _ = self.kept.subscribe().wait_for(|kept| *kept).await;
+    }
+
             loop {
                 from_server.readable().await.unwrap();
                 keeps.wait_for(|keeps| !*keeps).await.unwrap();
@@ -306,10 +315,12 @@ impl Network {
                     Ok(0) | Err(_) => return,
                     Ok(read) => to_client.write_all(&bytes[..read]).await.unwrap(),
                 }
+        let kept = Arc::clone(&self.kept);
             }
         });
         (server, client)
     }
+                kept.send_replace(*keeps.borrow());
 }
 
 /// Unsealed memory.

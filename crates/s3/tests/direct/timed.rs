@@ -1,15 +1,57 @@
 //! Expiry, leases, and stores that do not answer: E of section 8, and T6.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use forebay_fabric::{CloseReason, Link, SessionId};
-use forebay_s3::Config;
+use tokio::time::{self, Instant};
 
 use crate::gated::At;
 use crate::rig::*;
 use crate::support::{ALPHA, Answer, Ask};
 
+/// What tokens ask for.
+const LEASE: Duration = Duration::from_secs(5);
+/// What was begun within the lease may take so much longer.
+const WHOLE: Duration = LEASE.saturating_add(Duration::from_millis(1500));
+/// How long what must not happen is waited for.
 const SHORT: Duration = Duration::from_millis(50);
+
+/// Moves the clock to so long after the request was sent. What is waited for by then began a little later, and ends by itself.
+async fn outlast(sent: Instant, long: Duration) {
+    let left = (sent + long).saturating_duration_since(Instant::now());
+    time::pause();
+    time::advance(left).await;
+    time::resume();
+}
+
+/// What a request comes to that waits `there` when so long is over.
+async fn outlasting<T>(
+    long: Duration,
+    there: impl Future<Output = ()>,
+    asked: impl Future<Output = T>,
+) -> T {
+    let sent = Instant::now();
+    let mut asked = pin!(asked);
+    tokio::select! {
+        early = asked.as_mut() => return early,
+        () = there => {}
+    }
+    outlast(sent, long).await;
+    asked.await
+}
+
+/// Whether a request with a token for so many bytes that waits `there` is cut off without an answer when all of its time is over.
+async fn is_cut(rig: &Rig, peer: &Peer, ask: Ask, len: u64, there: impl Future<Output = ()>) -> bool {
+    let token = peer.token(&ask, rig.server.now_ms(), 0, len);
+    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+    let mut client = rig.server.connect().await;
+    let answered = async {
+        client.send(&bytes).await;
+        client.more().await
+    };
+    !outlasting(WHOLE, there, answered).await
+}
 
 #[tokio::test]
 async fn e1_e6_tokens_have_their_time() {
@@ -68,12 +110,13 @@ async fn e2_a_store_slower_than_the_lease() {
 #[tokio::test]
 async fn e3_a_store_that_stalls_in_the_midst() {
     for way in [Way::File, Way::Iwarp] {
-        let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+        let rig = Rig::open().await;
         let peer = rig.peer(ALPHA, way).await;
         let data = pattern(5 << 20);
         rig.server.put("/bucket/key", &data).await;
         rig.gate.close(At::Body(2));
-        let answer = rig.get(&peer, "/bucket/key", 0, MEMORY as u64).await;
+        let get = rig.get(&peer, "/bucket/key", 0, MEMORY as u64);
+        let answer = outlasting(LEASE, rig.gate.arrival(), get).await;
         refused(&answer, 500, "RDMATransferFailed");
         let moved: usize = answer
             .header("x-amz-rdma-bytes-transferred")
@@ -129,17 +172,13 @@ async fn e3_a_store_that_fails_in_the_midst() {
 
 #[tokio::test]
 async fn e3_a_device_that_stalls_while_it_writes_to_the_client() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let rig = Rig::open().await;
     let peer = rig.peer(ALPHA, Way::Mapped).await;
     rig.server.put("/bucket/key", b"value").await;
     rig.gate.close(At::Into);
-    let ask = Ask::new("GET", "/bucket/key");
-    let token = peer.token(&ask, rig.server.now_ms(), 0, 5);
-    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
     // The device cannot be called back: nothing is said that the client could take for leave to use its memory.
-    let mut client = rig.server.connect().await;
-    client.send(&bytes).await;
-    assert!(!client.more().await, "cut without an answer");
+    let get = Ask::new("GET", "/bucket/key");
+    assert!(is_cut(&rig, &peer, get, 5, rig.gate.arrival()).await);
     // The link has begun to end, and ends for the client only when the device has let go.
     let link = peer.link.clone();
     let mut ended = std::pin::pin!(link.closed());
@@ -160,11 +199,12 @@ async fn e3_a_device_that_stalls_while_it_writes_to_the_client() {
 
 #[tokio::test]
 async fn e3_a_store_that_does_not_take_what_was_read() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let rig = Rig::open().await;
     let etag = victim(&rig).await;
     let peer = rig.peer(ALPHA, Way::Mapped).await;
     rig.gate.close(At::Write);
-    let answer = rig.put(&peer, "/bucket/victim", 0, 5 << 20).await;
+    let put = rig.put(&peer, "/bucket/victim", 0, 5 << 20);
+    let answer = outlasting(WHOLE, rig.gate.arrival(), put).await;
     refused(&answer, 500, "RDMATransferFailed");
     rig.gate.open();
     unhurt(&rig, &etag).await;
@@ -174,11 +214,12 @@ async fn e3_a_store_that_does_not_take_what_was_read() {
 
 #[tokio::test]
 async fn e2_a_store_slower_than_the_lease_of_a_put() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let rig = Rig::open().await;
     let etag = victim(&rig).await;
     let peer = rig.peer(ALPHA, Way::Mapped).await;
     rig.gate.close(At::Store);
-    let answer = rig.put(&peer, "/bucket/victim", 0, 5 << 20).await;
+    let put = rig.put(&peer, "/bucket/victim", 0, 5 << 20);
+    let answer = outlasting(WHOLE, rig.gate.arrival(), put).await;
     refused(&answer, 503, "SlowDown");
     rig.gate.open();
     unhurt(&rig, &etag).await;
@@ -190,7 +231,7 @@ async fn e2_a_store_slower_than_the_lease_of_a_put() {
 
 #[tokio::test]
 async fn e3_a_store_that_does_not_say_whether_it_has_stored() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let rig = Rig::open().await;
     let etag = victim(&rig).await;
     let peer = rig.peer(ALPHA, Way::Mapped).await;
     let upload = Ask::new("POST", "/bucket/victim?uploads=");
@@ -199,14 +240,9 @@ async fn e3_a_store_that_does_not_say_whether_it_has_stored() {
     let part = format!("/bucket/victim?partNumber=1&uploadId={upload}");
     for target in ["/bucket/victim", &part] {
         rig.gate.close(At::Commit);
-        let ask = Ask::new("PUT", target);
-        let token = peer.token(&ask, rig.server.now_ms(), 0, 5);
-        let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
-        let mut client = rig.server.connect().await;
-        client.send(&bytes).await;
-        rig.gate.arrival().await;
         // It may have, and it may not: either answer could be a lie.
-        assert!(!client.more().await, "cut without an answer");
+        let put = Ask::new("PUT", target);
+        assert!(is_cut(&rig, &peer, put, 5, rig.gate.arrival()).await);
         rig.gate.open();
         unhurt(&rig, &etag).await;
         // All had been read, so that the link goes on.
@@ -330,18 +366,14 @@ async fn t5_a_link_that_ends_in_the_midst() {
 /// What the server has sent may be taken from the network after the link was cut: so long nothing is said.
 #[tokio::test]
 async fn t5_bytes_that_land_after_the_link_was_cut() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let rig = Rig::open().await;
     let network = Network::new();
     let peer = rig.peer_behind(ALPHA, &network).await;
     let data = pattern(5 << 20);
     rig.server.put("/bucket/key", &data).await;
     network.keep(true);
-    let ask = Ask::new("GET", "/bucket/key");
-    let token = peer.token(&ask, rig.server.now_ms(), 0, MEMORY as u64);
-    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
-    let mut client = rig.server.connect().await;
-    client.send(&bytes).await;
-    assert!(!client.more().await, "cut without an answer");
+    let get = Ask::new("GET", "/bucket/key");
+    assert!(is_cut(&rig, &peer, get, MEMORY as u64, network.kept()).await);
     peer.untouched_but(0, 0);
     network.keep(false);
     peer.link.closed().await;
