@@ -109,6 +109,14 @@ pub(crate) async fn many<S: Store>(
         let entries = some.iter().map(|object| entry(call, object));
         markers.extend(join_all(entries).await);
     }
+    // They are told of in a success, of which the door logs nothing.
+    let mut causes = markers
+        .iter()
+        .filter_map(|marker| marker.as_ref().err()?.cause.as_ref());
+    if let Some(cause) = causes.next() {
+        let failed = 1 + causes.count();
+        tracing::warn!(bucket = call.bucket, failed, ?cause, "objects could not be deleted");
+    }
     let outcomes: Vec<DeleteOutcome<'_>> = request
         .objects
         .iter()

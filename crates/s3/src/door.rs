@@ -18,7 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tracing::field::Empty;
+use tracing::field::{Empty, debug};
 
 use crate::admission::{Gate, Ticket};
 use crate::auth::{AccessKeys, Authenticator, Caller};
@@ -254,7 +254,8 @@ impl<S: Store> Door<S> {
                             return Err(Unsaid);
                         }
                         if refusal.status().is_server_error() {
-                            tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, "a request failed");
+                            let cause = refusal.cause.as_ref().map(debug);
+                            tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, cause, "a request failed");
                         }
                         // Whoever is refused takes no place of one who is served while the rest of its body comes.
                         ticket.leave();

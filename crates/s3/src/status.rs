@@ -16,6 +16,8 @@ pub(crate) struct Refusal {
     pub(crate) error: S3Error,
     pub(crate) headers: Option<Box<HeaderMap>>,
     pub(crate) manner: Manner,
+    /// What the store failed at, for the log.
+    pub(crate) cause: Option<StoreError>,
 }
 
 /// How a refusal is told.
@@ -107,6 +109,7 @@ impl From<S3Error> for Refusal {
             error,
             headers: None,
             manner: Manner::Plain,
+            cause: None,
         }
     }
 }
@@ -143,28 +146,36 @@ impl From<StoreError> for Refusal {
             ErrorKind::QuotaExceeded => ErrorCode::QuotaExceeded.into(),
             ErrorKind::NoSpace => ErrorCode::InsufficientStorage.into(),
             ErrorKind::Busy => ErrorCode::SlowDown.into(),
-            // The words name object and block, and hold none of the bytes.
-            ErrorKind::Corrupt => Refusal::new(ErrorCode::InternalError, error.message()),
+            // The words name the object at most, and hold none of its bytes.
+            ErrorKind::Corrupt | ErrorKind::Io => {
+                Refusal::new(ErrorCode::InternalError, error.message())
+            }
             ErrorKind::ReadOnly => Refusal::new(
                 ErrorCode::ServiceUnavailable,
                 "The store takes no writes after a failed sync; reads go on.",
             ),
             ErrorKind::OutcomeUnknown => Refusal::new(
                 ErrorCode::InternalError,
-                "Whether the request took effect is not known.",
+                format!(
+                    "Whether the request took effect is not known: {}",
+                    error.message()
+                ),
             ),
             ErrorKind::Unsupported => Refusal::new(ErrorCode::NotImplemented, error.message()),
-            ErrorKind::Io => ErrorCode::InternalError.into(),
             ErrorKind::Denied => Refusal::new(ErrorCode::AccessDenied, error.message()),
             ErrorKind::ProgramStopped | ErrorKind::ProgramFailed => {
                 Refusal::new(ErrorCode::InvalidRequest, error.message())
             }
         };
-        match error.marker() {
+        let mut refusal = match error.marker() {
             Some(marker) => refusal
                 .header(headers::DELETE_MARKER, headers::TRUE)
                 .header(headers::VERSION_ID, headers::version_value(marker)),
             None => refusal,
+        };
+        if refusal.status().is_server_error() {
+            refusal.cause = Some(error);
         }
+        refusal
     }
 }

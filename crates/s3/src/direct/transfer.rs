@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_fabric::{CloseReason, Error, ErrorKind, Link, RemoteRange};
 use forebay_proto::s3::error::ErrorCode;
+use forebay_store::StoreError;
 use http::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
@@ -81,10 +82,13 @@ pub(super) fn broken(error: &Error, bytes: u64) -> Refusal {
 }
 
 /// What a store that fails after `bytes` had been moved is to the client.
-pub(super) fn stopped(error: impl Into<Refusal>, bytes: u64) -> Refusal {
-    let refusal = error.into();
-    if bytes == 0 {
-        return refusal;
+pub(super) fn stopped(error: StoreError, bytes: u64) -> Refusal {
+    match bytes {
+        0 => error.into(),
+        _ => Refusal {
+            cause: Some(error),
+            ..failed(bytes)
+        },
     }
     tracing::warn!(error = %refusal.error, bytes, "a transfer failed");
     failed(bytes)
