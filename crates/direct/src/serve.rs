@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use forebay_fabric::{CloseReason, ErrorKind, Link, Result};
+use forebay_fabric::{CloseReason, ErrorKind, Fabric, Link, Result};
 use forebay_io::Slots;
 use forebay_store::Store;
 use tokio::task::yield_now;
@@ -23,6 +23,10 @@ const KEPT_LONG: usize = 4;
 /// ... and the others up to this.
 const SHORT_BYTES: usize = 4 << 10;
 
+/// Of the message by which the active side of a connection of iWARP speaks first, where MPA does not see to that (docs/token.md
+/// section 7.3). It asks for nothing.
+const GREETING_BYTES: usize = 8;
+
 /// Serves requests until the link gives no more; returns why, with nothing of the link in progress.
 pub(crate) async fn serve<S: Store, L: Link>(
     context: &Context<'_, S, L>,
@@ -36,6 +40,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
     let mut receiving = Box::pin(None);
     let mut free: Vec<Buffers> = Vec::new();
     let mut ended: Option<CloseReason> = None;
+    let mut may_greet = context.link.fabric() == Fabric::Iwarp;
     poll_fn(|cx| {
         let mut failed = None;
         context.turn.begin();
@@ -72,7 +77,12 @@ pub(crate) async fn serve<S: Store, L: Link>(
             };
             receiving.set(None);
             match received {
+                Ok(Some(())) if may_greet && buffers.message.len() == GREETING_BYTES => {
+                    may_greet = false;
+                    keep(&mut free, buffers);
+                }
                 Ok(Some(())) => {
+                    may_greet = false;
                     messages.begin(buffers.message.len());
                     if let Some((buffers, sent)) = requests.add(serve_request(context, buffers)) {
                         failed = sent.err();

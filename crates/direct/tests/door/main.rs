@@ -3,6 +3,7 @@
 mod any;
 mod attributes;
 mod ends;
+mod greetings;
 mod hostile;
 mod model;
 mod namesakes;

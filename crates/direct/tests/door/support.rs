@@ -79,7 +79,22 @@ impl Server {
     /// A caller of `tenant`, served until its link ends.
     pub async fn connect(&self, tenant: &str, way: Way) -> Caller {
         let session = self.session(tenant);
-        let (near, far, id) = self.join(&session, way).await;
+        let ends = self.join(&session, way).await;
+        self.serve(session, ends)
+    }
+
+    /// The same over iWARP, made as the caller wants it.
+    pub async fn connect_far(&self, tenant: &str, options: iwarp::Options) -> Caller {
+        let session = self.session(tenant);
+        let ends = self.join_far(&session, options).await;
+        self.serve(session, ends)
+    }
+
+    fn serve(
+        &self,
+        session: Arc<Session>,
+        (near, far, id): (Any, Any, Option<LinkId>),
+    ) -> Caller {
         let door = self.door.clone();
         let far = Arc::new(far);
         let (link, of) = (far.clone(), session.clone());
@@ -117,27 +132,34 @@ impl Server {
                 let near = Connection::Shm(Arc::new(near.unwrap()));
                 (Any::Real(near), Any::Real(accepted.link), Some(accepted.id))
             }
-            Way::Iwarp => {
-                // Connections that take little at once: what is sent waits for the peer, as it does between hosts.
-                let socket = TcpSocket::new_v4().unwrap();
-                socket.set_send_buffer_size(4096).unwrap();
-                socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-                let listener = socket.listen(1).unwrap();
-                let address = listener.local_addr().unwrap();
-                let (there, here) = tokio::join!(TcpStream::connect(address), listener.accept());
-                let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);
-                let (accepted, near) = tokio::join!(
-                    iwarp::accept(here.unwrap().0, iwarp::Options::default(), admit),
-                    iwarp::connect(there.unwrap(), &proof, iwarp::Options::default())
-                );
-                let (far, admitted) = accepted.unwrap();
-                assert_eq!(admitted.id(), session.id());
-                let far = Connection::Iwarp(Arc::new(far));
-                let id = session.attach(far.clone()).unwrap();
-                let near = Connection::Iwarp(Arc::new(near.unwrap()));
-                (Any::Real(near), Any::Real(far), Some(id))
-            }
+            Way::Iwarp => self.join_far(session, iwarp::Options::default()).await,
         }
+    }
+
+    async fn join_far(
+        &self,
+        session: &Session,
+        options: iwarp::Options,
+    ) -> (Any, Any, Option<LinkId>) {
+        // Connections that take little at once: what is sent waits for the peer, as it does between hosts.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(4096).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (there, here) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);
+        let proof = session.proof();
+        let (accepted, near) = tokio::join!(
+            iwarp::accept(here.unwrap().0, iwarp::Options::default(), admit),
+            iwarp::connect(there.unwrap(), &proof, options)
+        );
+        let (far, admitted) = accepted.unwrap();
+        assert_eq!(admitted.id(), session.id());
+        let far = Connection::Iwarp(Arc::new(far));
+        let id = session.attach(far.clone()).unwrap();
+        let near = Connection::Iwarp(Arc::new(near.unwrap()));
+        (Any::Real(near), Any::Real(far), Some(id))
     }
 
     /// A value straight from the store.

@@ -9,6 +9,7 @@ mod ahead;
 mod clients;
 mod closed;
 mod gated;
+mod links;
 mod malformed;
 mod replayed;
 mod rig;

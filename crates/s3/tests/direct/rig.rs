@@ -182,6 +182,14 @@ impl<S: Store<Body: Unpin>> Rig<S> {
         Rig::peer_on(who, session, key, links, region).await
     }
 
+    /// A session of `who` with a link of iWARP made like this.
+    pub async fn peer_far(&self, who: Who, options: iwarp::Options) -> Peer {
+        let (session, key) = self.session(who).await;
+        let links = self.far_link_over(session, &key, streams().await, options);
+        let region = Region::anonymous(MEMORY).unwrap();
+        Rig::peer_on(who, session, key, links.await, region).await
+    }
+
     /// A session of `who` with a link of iWARP through a network that keeps what the server sends, when it is told so.
     pub async fn peer_behind(&self, who: Who, network: &Network) -> Peer {
         self.peer_behind_with(who, network, MEMORY).await
@@ -190,11 +198,10 @@ impl<S: Store<Body: Unpin>> Rig<S> {
     /// The same with so much memory.
     pub async fn peer_behind_with(&self, who: Who, network: &Network, len: usize) -> Peer {
         let (session, key) = self.session(who).await;
-        let links = self
-            .far_link_over(session, &key, network.streams().await)
-            .await;
+        let streams = network.streams().await;
+        let links = self.far_link_over(session, &key, streams, iwarp::Options::default());
         let region = Region::anonymous(len).unwrap();
-        Rig::peer_on(who, session, key, links, region).await
+        Rig::peer_on(who, session, key, links.await, region).await
     }
 
     pub async fn link(&self, session: [u8; 16], key: &[u8; 32]) -> (Connection, Accepted) {
@@ -208,20 +215,22 @@ impl<S: Store<Body: Unpin>> Rig<S> {
     }
 
     pub async fn far_link(&self, session: [u8; 16], key: &[u8; 32]) -> (Connection, Accepted) {
-        self.far_link_over(session, key, streams().await).await
+        let options = iwarp::Options::default();
+        self.far_link_over(session, key, streams().await, options)
+            .await
     }
 
-    /// Over these two streams, the server's first.
+    /// Over these two streams, the server's first; `options` are the client's.
     async fn far_link_over(
         &self,
         session: [u8; 16],
         key: &[u8; 32],
         (here, there): (TcpStream, TcpStream),
+        options: iwarp::Options,
     ) -> (Connection, Accepted) {
         let proof = proof(SessionId(session), key);
-        let options = iwarp::Options::default();
         let (accepted, link) = tokio::join!(
-            iwarp::accept_of(here, options, &self.sessions),
+            iwarp::accept_of(here, iwarp::Options::default(), &self.sessions),
             iwarp::connect(there, &proof, options)
         );
         (
@@ -276,51 +285,51 @@ async fn streams() -> (TcpStream, TcpStream) {
 /// What is between the ends of a link.
 pub struct Network {
     keeps: watch::Sender<bool>,
+    /// Whether there was something to keep since it was told so.
+    kept: Arc<watch::Sender<bool>>,
 }
 
 impl Network {
     pub fn new() -> Network {
         Network {
             keeps: watch::Sender::new(false),
+            kept: Arc::default(),
         }
     }
 
-    /// Whether there was something to keep since it was told so.
-    kept: Arc<watch::Sender<bool>>,
     /// What the server sends is kept, or goes on to the client.
     pub fn keep(&self, keeps: bool) {
+        self.kept.send_replace(false);
         self.keeps.send_replace(keeps);
     }
 
-    /// The server's end and the client's.
-            kept: Arc::default(),
-    async fn streams(&self) -> (TcpStream, TcpStream) {
-        let ((server, near), (far, client)) = tokio::join!(streams(), streams());
-        let (mut from_server, mut to_server) = near.into_split();
-        let (mut from_client, mut to_client) = far.into_split();
-        tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-        self.kept.send_replace(false);
-        let mut keeps = self.keeps.subscribe();
-        tokio::spawn(async move {
-            let mut bytes = vec![0; 64 << 10];
     /// Returns when the server has sent something that is kept.
     pub async fn kept(&self) {
         let _ = self.kept.subscribe().wait_for(|kept| *kept).await;
     }
 
+    /// The server's end and the client's.
+    async fn streams(&self) -> (TcpStream, TcpStream) {
+        let ((server, near), (far, client)) = tokio::join!(streams(), streams());
+        let (mut from_server, mut to_server) = near.into_split();
+        let (mut from_client, mut to_client) = far.into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+        let mut keeps = self.keeps.subscribe();
+        let kept = Arc::clone(&self.kept);
+        tokio::spawn(async move {
+            let mut bytes = vec![0; 64 << 10];
             loop {
                 from_server.readable().await.unwrap();
+                kept.send_replace(*keeps.borrow());
                 keeps.wait_for(|keeps| !*keeps).await.unwrap();
                 match from_server.read(&mut bytes).await {
                     Ok(0) | Err(_) => return,
                     Ok(read) => to_client.write_all(&bytes[..read]).await.unwrap(),
                 }
-        let kept = Arc::clone(&self.kept);
             }
         });
         (server, client)
     }
-                kept.send_replace(*keeps.borrow());
 }
 
 /// Unsealed memory.
