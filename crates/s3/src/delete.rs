@@ -115,7 +115,12 @@ pub(crate) async fn many<S: Store>(
         .filter_map(|marker| marker.as_ref().err()?.cause.as_ref());
     if let Some(cause) = causes.next() {
         let failed = 1 + causes.count();
-        tracing::warn!(bucket = call.bucket, failed, ?cause, "objects could not be deleted");
+        tracing::warn!(
+            bucket = call.bucket,
+            failed,
+            ?cause,
+            "objects could not be deleted"
+        );
     }
     let outcomes: Vec<DeleteOutcome<'_>> = request
         .objects

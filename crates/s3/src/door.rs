@@ -70,6 +70,7 @@ pub struct Door<S: Store> {
 }
 
 /// Where a request came from.
+#[derive(Default)]
 pub(crate) struct Connection {
     pub(crate) peer: Option<SocketAddr>,
     secure: bool,

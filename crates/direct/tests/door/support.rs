@@ -90,11 +90,7 @@ impl Server {
         self.serve(session, ends)
     }
 
-    fn serve(
-        &self,
-        session: Arc<Session>,
-        (near, far, id): (Any, Any, Option<LinkId>),
-    ) -> Caller {
+    fn serve(&self, session: Arc<Session>, (near, far, id): (Any, Any, Option<LinkId>)) -> Caller {
         let door = self.door.clone();
         let far = Arc::new(far);
         let (link, of) = (far.clone(), session.clone());

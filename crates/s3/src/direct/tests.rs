@@ -1,5 +1,6 @@
 //! Links that fail in ways that no honest one can be made to: T4 of docs/token.md section 8, and what is said when.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,20 +12,29 @@ use forebay_fabric::{
 };
 use forebay_mem::{Buf, BufMut, Pool, Region, RegionSlice};
 use forebay_proto::s3::error::ErrorCode;
-use forebay_store::{Address, Body, ByteRange, MemoryStore, NamespaceConfig, Store, StoreOptions};
+use forebay_proto::s3::uri::Query;
+use forebay_store::{
+    Address, Body, ByteRange, ListOptions, MemoryStore, NamespaceConfig, Space, Store, StoreOptions,
+};
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use tokio::net::UnixStream;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{self, Instant};
 
 use super::get::{landing, stream};
 use super::moved::BYTES_TRANSFERRED;
-use super::put::Pull;
-use super::transfer::{Lease, Transfer};
+use super::put::put;
+use super::transfer::{GRACE, Lease, Transfer};
+use crate::auth::{AccessKey, AccessKeys, Caller};
+use crate::call::Call;
+use crate::config::Config;
 use crate::demand::Demand;
-use crate::ingest::Source;
-use crate::status::{Manner, Refusal};
+use crate::door::{Connection, Door};
+use crate::router::Operation;
+use crate::status::{Manner, Outcome, Refusal};
 
 const LEN: usize = 3 << 20;
+const LONG: Duration = Duration::from_secs(60);
 
 /// What a link does wrong.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +57,9 @@ struct Faulty {
     inner: Arc<shm::ShmLink>,
     fault: Fault,
     calls: AtomicUsize,
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
+    /// Told when it hangs.
+    hangs: Arc<Notify>,
     /// Whether nothing lands any more once it has ended.
     settles: bool,
 }
@@ -57,9 +69,36 @@ impl Faulty {
         let call = self.calls.fetch_add(1, Relaxed);
         match self.fault {
             Fault::Call(at, kind) if at == call => Err(Error::new(kind, "as the test says")),
-            Fault::Hangs(at) if at == call => std::future::pending().await,
+            Fault::Hangs(at) if at == call => self.hang().await,
             _ => Ok(call),
         }
+    }
+
+    async fn hang<T>(&self) -> T {
+        self.hangs.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// What `work` comes to when, should its link hang, all of its time is over then.
+async fn outlasting<T>(hangs: &Notify, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        ended = work.as_mut() => return ended,
+        () = hangs.notified() => {}
+    }
+    time::pause();
+    time::advance(LONG + GRACE).await;
+    time::resume();
+    work.await
+}
+
+/// The key of all requests.
+struct Key(Arc<AccessKey>);
+
+impl AccessKeys for Key {
+    fn find(&self, _: &str) -> Option<Arc<AccessKey>> {
+        Some(self.0.clone())
     }
 }
 
@@ -96,7 +135,7 @@ impl Link for Faulty {
     async fn fence(&self) -> Result<Placed> {
         match self.fault {
             Fault::Fence => Err(Error::new(ErrorKind::Closed, "as the test says")),
-            Fault::FenceHangs => std::future::pending().await,
+            Fault::FenceHangs => self.hang().await,
             _ => self.inner.fence().await,
         }
     }
@@ -181,43 +220,82 @@ impl Bench {
         }
     }
 
-    fn transfer(&self, fault: Fault, lease: Duration) -> Transfer<Faulty> {
+    fn transfer(&self, fault: Fault) -> Transfer<Faulty> {
+        self.transfer_of(fault, LEN)
+    }
+
+    /// Of the first `len` bytes of the client's memory.
+    fn transfer_of(&self, fault: Fault, len: usize) -> Transfer<Faulty> {
         let link = Faulty {
             inner: self.server.clone(),
             fault,
             calls: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
+            hangs: Arc::default(),
             settles: true,
         };
-        let whole = RemoteRange {
+        let window = RemoteRange {
             stag: self.stag,
             offset: 0,
-            len: LEN as u64,
+            len: len as u64,
         };
-        let lease = Lease::new(Instant::now(), lease, u32::MAX);
+        let lease = Lease::new(Instant::now(), LONG, u32::MAX);
         let demand = Arc::new(Demand::new(LONG));
-        Transfer::new(link, vec![whole], lease, &demand)
+        Transfer::new(link, vec![window], lease, &demand)
     }
 
-    /// A store out of the client's memory: how it ends, and whether the link was closed.
-    async fn pull(
-        &self,
-        fault: Fault,
-        lease: Duration,
-    ) -> (std::result::Result<u64, Refusal>, bool) {
-        let mut pull = Pull::new(self.transfer(fault, lease), None);
+    /// A PUT out of the client's memory: how many bytes it stored, and whether the link was closed.
+    async fn put(&self, fault: Fault) -> (Outcome<u64>, bool) {
+        self.put_of(fault, LEN).await
+    }
+
+    /// The same of the first `len` bytes.
+    async fn put_of(&self, fault: Fault, len: usize) -> (Outcome<u64>, bool) {
+        let key = Arc::new(AccessKey {
+            id: "key".to_owned(),
+            secret: "secret".to_owned(),
+            tenant: "tenant".to_owned(),
+        });
+        let door = Door::new(
+            Arc::new(self.store.clone()),
+            Arc::new(Key(key.clone())),
+            Arc::new(|| 0_u64),
+            Config::default(),
+        );
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        let claims = pull.claims(&headers).unwrap();
-        let options = StoreOptions {
-            size: Some(LEN as u64),
-            ..StoreOptions::default()
+        let mut call = Call {
+            door: &door,
+            headers: &headers,
+            query: &Query::parse("").unwrap(),
+            bucket: "bucket",
+            key: "key",
+            caller: &Caller::Key(key),
+            namespace: None,
+            rules: None,
+            connection: &Connection::default(),
+            secure: false,
+            peer: None,
+            host: None,
+            path: "/bucket/key",
+            now_ms: 0,
         };
-        let address = Address::object("bucket", b"key");
-        let mut upload = self.store.store(address, options).await.unwrap();
-        let ended = pull.store_into(claims, &mut upload, true).await;
-        let crc = forebay_store::Upload::crc64nvme(&upload);
-        (ended.map(|_| crc), pull.transfer.link.closed.load(Relaxed))
+        call.admit(Operation::PutObject).await.unwrap();
+        let transfer = self.transfer_of(fault, len);
+        let (closed, hangs) = (transfer.link.closed.clone(), transfer.link.hangs.clone());
+        let putting = put(Operation::PutObject, &call, transfer, None);
+        let ended = outlasting(&hangs, putting).await;
+        (ended.map(|(_, bytes)| bytes), closed.load(Relaxed))
+    }
+
+    /// How many objects and parts there are.
+    async fn count(&self) -> usize {
+        let mut count = 0;
+        for space in [Space::Objects, Space::Staging] {
+            let page = self.store.list(ListOptions::of("bucket", space)).await;
+            count += page.unwrap().items.len();
+        }
+        count
     }
 
     /// A retrieve into the client's memory, buffer by buffer.
@@ -236,13 +314,11 @@ impl Bench {
             .retrieve(Address::object("bucket", b"key"), None, ByteRange::Full)
             .await
             .unwrap();
-        let patience = match fault {
-            Fault::Hangs(_) | Fault::FenceHangs => Duration::from_millis(200),
-            _ => LONG,
-        };
-        let mut transfer = self.transfer(fault, patience);
+        let mut transfer = self.transfer(fault);
         transfer.link.settles = settles;
-        let ended = stream(&mut transfer, object.body, LEN as u64).await;
+        let hangs = transfer.link.hangs.clone();
+        let writing = stream(&mut transfer, object.body, LEN as u64);
+        let ended = outlasting(&hangs, writing).await;
         (ended.map(|_| ()), transfer.link.closed.load(Relaxed))
     }
 
@@ -270,74 +346,47 @@ fn bytes(refusal: &Refusal) -> u64 {
         .unwrap()
 }
 
-const LONG: Duration = Duration::from_secs(60);
-
 #[tokio::test]
 async fn t4_reads_that_bring_back_another_number_of_bytes() {
     let bench = Bench::new().await;
-    let (good, _) = bench.pull(Fault::None, LONG).await;
     let chunk = bench.store.caps().chunk_bytes as isize;
     assert!(LEN as isize > 2 * chunk, "several reads");
     for at in [0, 1, 2] {
         for by in [-chunk, 1 - chunk, -1] {
-            let (ended, _) = bench.pull(Fault::Read(at, by), LONG).await;
+            let (ended, _) = bench.put(Fault::Read(at, by)).await;
             assert_eq!(
                 bytes(&ended.unwrap_err()),
                 (at as isize * chunk) as u64,
                 "{at} {by}"
             );
+            assert_eq!(bench.count().await, 0, "{at} {by}");
         }
     }
     // One byte too many, which only a buffer with room can show.
-    let bench_of_odd = Fault::Read(0, 1);
-    let mut pull = Pull::new(
-        {
-            let mut transfer = bench.transfer(bench_of_odd, LONG);
-            transfer.windows = super::transfer::Windows::new(vec![RemoteRange {
-                stag: bench.stag,
-                offset: 0,
-                len: 1000,
-            }]);
-            transfer
-        },
-        None,
-    );
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    let claims = pull.claims(&headers).unwrap();
-    let address = Address::object("bucket", b"key");
-    let mut upload = bench
-        .store
-        .store(address, StoreOptions::default())
-        .await
-        .unwrap();
-    let ended = pull.store_into(claims, &mut upload, true).await;
-    assert_eq!(bytes(&ended.err().unwrap()), 0);
-    drop((upload, pull));
+    let (ended, _) = bench.put_of(Fault::Read(0, 1), 1000).await;
+    assert_eq!(bytes(&ended.unwrap_err()), 0);
+    assert_eq!(bench.count().await, 0);
     // And after all that the right bytes are still the right ones.
-    let (again, _) = bench.pull(Fault::None, LONG).await;
-    assert_eq!(again.unwrap(), good.unwrap());
-    assert!(
-        bench
-            .store
-            .stat(Address::object("bucket", b"key"), None)
-            .await
-            .is_err()
-    );
+    let (ended, _) = bench.put(Fault::None).await;
+    assert_eq!((ended.unwrap(), bench.count().await), (LEN as u64, 1));
+    let address = Address::object("bucket", b"key");
+    let stored = bench.store.retrieve(address, None, ByteRange::Full).await;
+    assert!(stored.unwrap().bytes().await.unwrap() == bench.data);
 }
 
 #[tokio::test]
 async fn reads_that_fail_or_never_end() {
     let bench = Bench::new().await;
-    let (ended, _) = bench.pull(Fault::Call(0, ErrorKind::Busy), LONG).await;
+    let (ended, _) = bench.put(Fault::Call(0, ErrorKind::Busy)).await;
     assert_eq!(ended.unwrap_err().code(), ErrorCode::SlowDown);
     let chunk = bench.store.caps().chunk_bytes as u64;
     for kind in [ErrorKind::Busy, ErrorKind::Closed, ErrorKind::Corrupt] {
-        let (ended, _) = bench.pull(Fault::Call(1, kind), LONG).await;
+        let (ended, _) = bench.put(Fault::Call(1, kind)).await;
         assert_eq!(bytes(&ended.unwrap_err()), chunk, "{kind:?}");
     }
-    let (ended, closed) = bench.pull(Fault::Hangs(0), Duration::from_millis(20)).await;
+    let (ended, closed) = bench.put(Fault::Hangs(0)).await;
     assert_eq!((bytes(&ended.unwrap_err()), closed), (0, true));
+    assert_eq!(bench.count().await, 0);
 }
 
 #[tokio::test]
@@ -398,13 +447,12 @@ async fn a_request_that_is_dropped_takes_its_link_along() {
         .retrieve(Address::object("bucket", b"key"), None, ByteRange::Full)
         .await
         .unwrap();
-    let mut transfer = bench.transfer(Fault::Hangs(1), LONG);
-    {
-        let writing = stream(&mut transfer, object.body, LEN as u64);
-        tokio::pin!(writing);
+    let mut transfer = bench.transfer(Fault::Hangs(1));
+    let hangs = transfer.link.hangs.clone();
+    tokio::select! {
+        ended = stream(&mut transfer, object.body, LEN as u64) => panic!("{ended:?}"),
         // As far as the write that never ends.
-        let poll = tokio::time::timeout(Duration::from_millis(20), writing.as_mut());
-        assert!(poll.await.is_err());
+        () = hangs.notified() => {}
     }
     assert!(transfer.link.closed.load(Relaxed));
 }
@@ -412,7 +460,7 @@ async fn a_request_that_is_dropped_takes_its_link_along() {
 #[tokio::test]
 async fn a_request_that_is_dropped_while_a_device_writes_takes_its_link_along() {
     let bench = Bench::new().await;
-    let transfer = bench.transfer(Fault::None, LONG);
+    let transfer = bench.transfer(Fault::None);
     let placed = landing(&transfer, std::future::ready(7)).await;
     assert_eq!(placed.unwrap().unwrap(), 7);
     assert!(!transfer.link.closed.load(Relaxed));

@@ -15,7 +15,7 @@ use crate::demand::Demand;
 use crate::status::{Manner, Outcome, Refusal};
 
 /// How long work that was given to the fabric in time may still take.
-const GRACE: Duration = Duration::from_millis(1500);
+pub(super) const GRACE: Duration = Duration::from_millis(1500);
 
 /// Until when work may be given to the fabric (section 6.5).
 #[derive(Debug, Clone, Copy)]
@@ -90,8 +90,6 @@ pub(super) fn stopped(error: StoreError, bytes: u64) -> Refusal {
             ..failed(bytes)
         },
     }
-    tracing::warn!(error = %refusal.error, bytes, "a transfer failed");
-    failed(bytes)
 }
 
 /// Whether a failed call says that it moved nothing and the link goes on.

@@ -220,9 +220,8 @@ async fn the_checksum_of_what_was_placed_is_not_that_of_the_body() {
     let put = Ask::new("PUT", "/bucket/key").header("x-amz-checksum-crc32", &crc32);
     rig.server.ask(ALPHA, put.body(&data)).await;
     rig.server.put("/bucket/empty", b"").await;
-    let asked = |method, target: &str| {
-        Ask::new(method, target).header("x-amz-checksum-mode", "ENABLED")
-    };
+    let asked =
+        |method, target: &str| Ask::new(method, target).header("x-amz-checksum-mode", "ENABLED");
     for (target, bytes) in [("/bucket/key", &data[..]), ("/bucket/empty", &[])] {
         let answer = rig.send(&peer, asked("GET", target), 0, 200_000).await;
         served(&answer, 200, bytes.len() as u64);

@@ -98,11 +98,7 @@ async fn r3_the_token_of_a_part_is_for_that_part() {
         Ask::new("PUT", &target)
     };
     let object = || Ask::new("PUT", "/bucket/victim");
-    for (minted, moved) in [
-        (object(), part(1)),
-        (part(1), object()),
-        (part(1), part(2)),
-    ] {
+    for (minted, moved) in [(object(), part(1)), (part(1), object()), (part(1), part(2))] {
         let token = peer.token(&minted, rig.server.now_ms(), 0, 5);
         let text = peer.seal(&minted, &token);
         let moved = moved.header("x-amz-rdma-token", &text).sign(Sign::Unsigned);

@@ -42,7 +42,13 @@ async fn outlasting<T>(
 }
 
 /// Whether a request with a token for so many bytes that waits `there` is cut off without an answer when all of its time is over.
-async fn is_cut(rig: &Rig, peer: &Peer, ask: Ask, len: u64, there: impl Future<Output = ()>) -> bool {
+async fn is_cut(
+    rig: &Rig,
+    peer: &Peer,
+    ask: Ask,
+    len: u64,
+    there: impl Future<Output = ()>,
+) -> bool {
     let token = peer.token(&ask, rig.server.now_ms(), 0, len);
     let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
     let mut client = rig.server.connect().await;
