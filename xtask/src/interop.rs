@@ -33,6 +33,9 @@ const GUEST_OVER_CEPH_THOROUGH: &str = "nvme/test_guest.py::test_values_by_passt
 /// That Ceph: what an OSD had is there when it was killed and comes back.
 const CLUSTER: [&str; 6] = ["--osds", "3", "--store", "bluestore", "--size", "4096"];
 
+/// Random runs of each kind of the conformance suite there, when there is time.
+const CASES_THOROUGH: &str = "48";
+
 /// How a group is run.
 pub enum Kind {
     /// pytest in the environment of this name.
@@ -240,7 +243,11 @@ impl Runner<'_> {
         let mut leaf = cargo();
         leaf.args(["test", "--locked", "--no-fail-fast"])
             .args(["--package", "forebay-rados"])
+            .args(["--", "--include-ignored", "--skip", "victim"])
             .envs(self.variables.to_vec());
+        if self.thorough {
+            leaf.env("FOREBAY_CEPH_CASES", CASES_THOROUGH);
+        }
         let mut counts = finish(ceph.known_to(&mut leaf), log, cargo_counts)?;
         let kept = log.with_extension("leaf.log");
         std::fs::rename(log, &kept)?;

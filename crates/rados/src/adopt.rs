@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::audit::names_in;
 use crate::core::{Core, Namespace};
 use crate::error::{is_unreadable, shown, unread};
 use crate::keeper::Task;
 use crate::names::{self, ADOPTING};
+use crate::pool::names_in;
 use crate::record::Entry;
 use crate::sys::{ALL, Errno, Lease, ReadOp};
 use crate::under_way::Named;

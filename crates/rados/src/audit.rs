@@ -7,11 +7,11 @@ use bytes::Bytes;
 use forebay_store::{Result, Space};
 
 use crate::core::{Core, Namespace};
-use crate::error::{is_unreadable, shown, unread};
+use crate::error::{is_unreadable, shown};
 use crate::heads::{LOOKS, Seen, changing};
 use crate::names;
+use crate::pool::names_in;
 use crate::record::{Entry, Kept, Segment, Value};
-use crate::sys::Place;
 use crate::under_way::{Garbage, Intent, Named};
 
 /// What was compared, and what does not fit.
@@ -62,7 +62,8 @@ impl Core {
         let mut heads: BTreeMap<Named, Seen> = BTreeMap::new();
         let mut referenced: HashSet<Vec<u8>> = HashSet::new();
         let mut unreadable = HashSet::new();
-        for named in self.all_keys(namespace).await? {
+        let keys = self.all_keys(namespace, &mut audit.unreadable).await?;
+        for named in keys {
             let looked = match self.look_at_all(namespace, &named).await {
                 Err(error) if is_unreadable(&error) => {
                     audit.unreadable.push(shown(&named.key));
@@ -119,7 +120,7 @@ impl Core {
         let each = |name: Bytes, value: Bytes| {
             let segment = match name.first() {
                 Some(b'i') => Intent::decode(&value).map(|intent| intent.segment),
-                Some(b'g') => Garbage::decode(&value).map(|garbage| garbage.segment),
+                Some(b'g' | b's') => Garbage::decode(&value).map(|garbage| garbage.segment),
                 _ => return,
             };
             if let Ok(segment) = segment {
@@ -164,8 +165,12 @@ impl Core {
         Err(changing(&named.key))
     }
 
-    /// Every key that has an object, whoever wrote it.
-    async fn all_keys(&self, namespace: &Namespace) -> Result<Vec<Named>> {
+    /// Every key that has an object, whoever wrote it; `unreadable` gets the names of those of which nobody can tell.
+    async fn all_keys(
+        &self,
+        namespace: &Namespace,
+        unreadable: &mut Vec<String>,
+    ) -> Result<Vec<Named>> {
         let mut keys = Vec::new();
         for key in names_in(namespace.data()).await? {
             let space = Space::Objects;
@@ -176,32 +181,13 @@ impl Core {
             (Space::Staging, namespace.staging()),
         ] {
             for object in names_in(place).await? {
-                if let Some(key) = self.key_of(place, &object).await? {
-                    keys.push(Named { space, key });
+                match self.key_of(place, &object).await {
+                    Err(error) if is_unreadable(&error) => unreadable.push(shown(&object)),
+                    key => keys.extend(key?.map(|key| Named { space, key })),
                 }
             }
         }
         Ok(keys)
-    }
-}
-
-/// The names of all objects of a RADOS namespace.
-pub(crate) async fn names_in(place: &Arc<Place>) -> Result<Vec<Vec<u8>>> {
-    let place = place.clone();
-    let listed = tokio::task::spawn_blocking(move || {
-        let mut names = Vec::new();
-        let listed = place.for_each_name(|_, name| {
-            names.push(name.to_vec());
-            true
-        });
-        listed.map(|()| names)
-    });
-    match listed.await {
-        Ok(listed) => listed.map_err(|errno| unread(errno, "the pool")),
-        Err(error) => Err(forebay_store::StoreError::new(
-            forebay_store::ErrorKind::Io,
-            error.to_string(),
-        )),
     }
 }
 

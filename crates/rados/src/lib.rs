@@ -6,7 +6,7 @@
 //!   brought up to date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `held`: which of
 //!   them somebody here has under way. `compose`, `claims`: joining parts. `away`: bytes that a layer above keeps.
-//! - `keeper`, `clean`, `sweep`, `adopt`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`, `listen`: what other
+//! - `keeper`, `clean`, `sweep`, `adopt`: what nobody waits for, and what others left. `pool`: names of all objects. `books`: usage and quotas. `notices`, `listen`: what other
 //!   gateways changed.
 //! - `sys`: librados, opened at run time; all `unsafe` of this room.
 //!
@@ -21,8 +21,8 @@
 //! is asked to: by [`RadosStore::adopt`] and [`RadosStore::audit`]. What is weaker than in the embedded engine is in `docs/rados.md` section 7.
 //!
 //! # How it is tested
-//! By the store's conformance suite and by tests of its own on the cluster that `FOREBAY_CEPH_CONF` names: objects of other hands,
-//! several gateways, gateways that are killed. Records and names are fuzzed and their seeds replayed here.
+//! By the store's conformance suite and by tests of its own on the cluster that `FOREBAY_CEPH_CONF` names, without which they are ignored:
+//! objects of other hands, several gateways, gateways that are killed. Records and names are fuzzed and their seeds replayed here.
 #![deny(unsafe_code)]
 
 mod access;
@@ -58,6 +58,7 @@ mod notices;
 mod orphans;
 mod pieces;
 mod plan;
+mod pool;
 mod pulse;
 mod record;
 mod reload;

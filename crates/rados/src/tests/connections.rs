@@ -3,17 +3,16 @@
 use std::time::Instant;
 
 use super::*;
-use crate::audit::names_in;
+use crate::pool::names_in;
 use crate::support::ceph;
 
 /// The lease is over, and what was sent before is waited for; and some time for a busy machine.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
 fn who_has_lost_one_of_its_connections_is_dead() {
-    let Some(cluster) = cluster() else {
-        return;
-    };
+    let cluster = cluster();
     runtime().block_on(async {
         let (config, clock) = (short_lived(&cluster), TestClock::default());
         assert!(config.connections > 1);
@@ -29,11 +28,7 @@ fn who_has_lost_one_of_its_connections_is_dead() {
             upload.write(bytes(1, 1 << 20).into()).await.unwrap();
         }
         let address = one.core().registry.address_of(1);
-        let added = ceph(&cluster, &["osd", "blocklist", "add", &address, "300"]);
-        if added.is_none() {
-            eprintln!("SKIP: there is no command ceph");
-            return;
-        }
+        ceph(&cluster, &["osd", "blocklist", "add", &address, "300"]);
         let begun = Instant::now();
         while two.sweep().await.unwrap() == 0 {
             assert!(begun.elapsed() < SWEPT_WITHIN, "nobody sweeps");

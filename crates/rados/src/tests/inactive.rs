@@ -12,14 +12,11 @@ const REPLICAS: &str = "10";
 const AT_MOST: Duration = Duration::from_secs(30);
 
 #[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
 fn watching_waits_no_longer_than_anything_else() {
-    let Some(cluster) = cluster() else {
-        return;
-    };
+    let cluster = cluster();
     let mut config = short_lived(&cluster);
-    let Some(pool) = OwnPool::make(&cluster, format!("inactive-{}", config.base), "1") else {
-        return;
-    };
+    let pool = OwnPool::make(&cluster, format!("inactive-{}", config.base), "1");
     config.pool.clone_from(&pool.name);
     runtime().block_on(async {
         let store = open(config, TestClock::default());

@@ -1,4 +1,4 @@
-//! Stores on the cluster that `FOREBAY_CEPH_CONF` names (`cargo xtask ceph` starts one); without it tests say so and pass.
+//! Stores on the cluster that `FOREBAY_CEPH_CONF` names; its tests are ignored where nobody asks for them (`cargo xtask ceph` starts one).
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::hash::{BuildHasher, RandomState};
@@ -24,20 +24,14 @@ pub struct Cluster {
 }
 
 /// The cluster that the environment names.
-pub fn cluster() -> Option<Cluster> {
-    let Some(conf) = std::env::var_os("FOREBAY_CEPH_CONF") else {
-        eprintln!("SKIP: FOREBAY_CEPH_CONF names no cluster's configuration");
-        return None;
-    };
-    if let Err(missing) = forebay_rados::librados_version() {
-        eprintln!("SKIP: {missing}");
-        return None;
-    }
+pub fn cluster() -> Cluster {
+    let conf = std::env::var_os("FOREBAY_CEPH_CONF");
+    let conf = conf.expect("FOREBAY_CEPH_CONF names a cluster's configuration");
     let pool = std::env::var("FOREBAY_CEPH_POOL").unwrap_or_else(|_| "forebay".to_owned());
-    Some(Cluster {
+    Cluster {
         conf: conf.into(),
         pool,
-    })
+    }
 }
 
 /// What a store of the tests' is opened with, in a part of the pool of its own.
@@ -122,19 +116,16 @@ pub struct OwnPool<'c> {
 }
 
 impl<'c> OwnPool<'c> {
-    /// One of so many placement groups; none where there is no command `ceph`.
-    pub fn make(cluster: &'c Cluster, name: String, groups: &str) -> Option<OwnPool<'c>> {
-        if ceph(cluster, &["osd", "pool", "create", &name, groups]).is_none() {
-            eprintln!("SKIP: there is no command ceph");
-            return None;
-        }
-        Some(OwnPool { cluster, name })
+    /// One of so many placement groups.
+    pub fn make(cluster: &'c Cluster, name: String, groups: &str) -> OwnPool<'c> {
+        ceph(cluster, &["osd", "pool", "create", &name, groups]);
+        OwnPool { cluster, name }
     }
 
     /// Sets (`verb`) one of its properties.
     pub fn set(&self, verb: &str, property: &str, value: &str) {
         let command = ["osd", "pool", verb, &self.name, property, value];
-        ceph(self.cluster, &command).unwrap();
+        ceph(self.cluster, &command);
     }
 }
 
@@ -146,24 +137,26 @@ impl Drop for OwnPool<'_> {
 }
 
 /// Ceph's administrator.
-pub fn ceph(cluster: &Cluster, args: &[&str]) -> Option<Vec<u8>> {
+pub fn ceph(cluster: &Cluster, args: &[&str]) -> Vec<u8> {
     let mut command = Command::new("ceph");
     command.arg("--conf").arg(&cluster.conf).args(args);
-    let output = command.stderr(Stdio::inherit()).output().ok()?;
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.expect("Ceph's commands are installed");
     assert!(output.status.success(), "ceph {args:?}");
-    Some(output.stdout)
+    output.stdout
 }
 
 /// Ceph's own command line, as another hand.
-pub fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Option<Vec<u8>> {
+pub fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Vec<u8> {
     let mut command = Command::new("rados");
     command
         .arg("--conf")
         .arg(&cluster.conf)
         .args(["-p", &cluster.pool, "-N", namespace]);
-    let output = command.args(args).stderr(Stdio::inherit()).output().ok()?;
+    let output = command.args(args).stderr(Stdio::inherit()).output();
+    let output = output.expect("Ceph's commands are installed");
     assert!(output.status.success(), "rados {args:?}");
-    Some(output.stdout)
+    output.stdout
 }
 
 pub fn bytes(seed: u8, len: usize) -> Vec<u8> {
