@@ -473,7 +473,8 @@ impl Core {
         Carried::Done(after)
     }
 
-    fn not_entered(&self, namespace: &Namespace, errno: Errno) -> StoreError {
+    /// Why the journal did not take an entry.
+    pub fn not_entered(&self, namespace: &Namespace, errno: Errno) -> StoreError {
         match errno {
             Errno(libc::ENOENT) => self.gone(namespace),
             errno => unread(errno, "the journal"),

@@ -256,7 +256,8 @@ pub(crate) fn staged(key: Vec<u8>) -> Named {
     }
 }
 
-fn segments(seen: &Seen) -> impl Iterator<Item = &Segment> {
+/// Stripes of what is current.
+pub(crate) fn segments(seen: &Seen) -> impl Iterator<Item = &Segment> {
     let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
     current.map_or(&[][..], |value| value.segments()).iter()
 }

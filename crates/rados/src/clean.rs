@@ -231,8 +231,8 @@ impl Core {
         Ok(saved)
     }
 
-    /// Whether all was as the operation asserts.
-    async fn change_garbage(&self, namespace: &Namespace, op: WriteOp) -> Result<bool> {
+    /// Changes the journal; whether all was as the operation asserts.
+    pub async fn change_garbage(&self, namespace: &Namespace, op: WriteOp) -> Result<bool> {
         let journal = namespace.journal.object();
         let changed = self.access.write(&namespace.index, journal, op, None, 0);
         match changed.await {

@@ -5,7 +5,7 @@
 //! or a target whose composition still has its object, waits; the keeper finishes or undoes what a dead gateway left. A target that is not
 //! there gets a record that has nothing before: once a composition is undone, what was sent for it must not come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +17,14 @@ use forebay_store::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::claims::{Claims, staged};
+use crate::claims::{Claims, segments, staged};
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread, unwritten};
 use crate::heads::{LOOKS, Seen, changing};
 use crate::keeper::Task;
 use crate::names;
 use crate::record::{Layout, Segment, Value};
+use crate::strays;
 use crate::sys::{Errno, Guard, ReadOp, WriteOp};
 use crate::under_way::{Named, Pending, Taken};
 use crate::upload::{Content, Put, stored};
@@ -39,6 +40,8 @@ struct Open {
     namespace: Arc<Namespace>,
     target: Named,
     number: u128,
+    /// What the journal says besides of stripes that go with it.
+    strays: Vec<Vec<u8>>,
     over: bool,
 }
 
@@ -49,6 +52,7 @@ impl Open {
             namespace: namespace.clone(),
             target: target.clone(),
             number: core.number(),
+            strays: Vec::new(),
             over: false,
         }
     }
@@ -58,6 +62,9 @@ impl Open {
         self.core
             .end_composition(&self.namespace, &self.target, self.number)
             .await?;
+        // What has become of them is known, and said.
+        let strays = std::mem::take(&mut self.strays);
+        self.namespace.journal.later(Vec::new(), strays);
         self.over = true;
         Ok(())
     }
@@ -153,11 +160,11 @@ impl Core {
                     "the sources do not have the declared length together",
                 ));
             }
-            let open = Open::begin(self, namespace, &named);
+            let mut open = Open::begin(self, namespace, &named);
             let number = open.number;
             let life = self.pulse.life();
-            self.say(namespace, &named, number, &taken, &content)
-                .await?;
+            let said = self.say(namespace, &named, number, &taken, &content);
+            open.strays = said.await?;
             let claimed = match self
                 .save_and_claim(namespace, number, &taken, &content)
                 .await
@@ -335,7 +342,8 @@ impl Core {
     }
 
     /// Says that there is a composition, for whoever has to finish it; that these values are no longer only under way, because from now on
-    /// they may belong to another key than the journal thinks; and what will be taken.
+    /// they may belong to another key than the journal thinks; and what will be taken. Stripes of what is taken and not joined are strays
+    /// until it is over, because who dies among its removals can say no more of them: their names in the journal.
     async fn say(
         &self,
         namespace: &Namespace,
@@ -343,18 +351,25 @@ impl Core {
         number: u128,
         taken: &BTreeMap<Vec<u8>, Seen>,
         content: &Content,
-    ) -> Result<()> {
-        if let Layout::Striped(segments) = &content.layout {
-            let intents = segments.iter().map(|segment| names::intent(segment.id));
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut let_go: HashSet<Segment> = taken.values().flat_map(segments).copied().collect();
+        if let Layout::Striped(joined) = &content.layout {
+            let intents = joined.iter().map(|segment| names::intent(segment.id));
             namespace.journal.later(Vec::new(), intents);
+            joined.iter().for_each(|segment| {
+                let_go.remove(segment);
+            });
         }
+        let let_go: Vec<Segment> = let_go.into_iter().collect();
         let pending = Pending {
             named: target.clone(),
             composes: true,
             freed: Vec::new(),
         };
-        let entry = (names::pending(number), pending.encode());
-        let entered = self.access.in_time(namespace.journal.enter(vec![entry]));
+        let mut entries: Vec<_> = strays::lines(self.grace_from_now(), &let_go).collect();
+        let strays = entries.iter().map(|(name, _)| name.clone()).collect();
+        entries.push((names::pending(number), pending.encode()));
+        let entered = self.access.in_time(namespace.journal.enter(entries));
         entered.await.map_err(|errno| match errno {
             Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
             errno => unread(errno, "the journal"),
@@ -369,7 +384,7 @@ impl Core {
             .access
             .write(&namespace.index, &object, op, None, encoded.len())
             .await;
-        said.map(drop)
+        said.map(|_| strays)
             .map_err(|errno| unread(errno, "the composition"))
     }
 

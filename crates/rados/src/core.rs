@@ -74,6 +74,8 @@ pub(crate) struct Core {
     pub openings: Mutex<HashMap<u32, Arc<AsyncMutex<()>>>>,
     /// Held by whoever cleans up.
     pub cleaning: AsyncMutex<()>,
+    /// Held by whoever looks for strays.
+    pub clearing: AsyncMutex<()>,
     snapshot: RwLock<Arc<Snapshot>>,
     numbers: AtomicU64,
     seqs: AtomicU64,
@@ -157,12 +159,16 @@ impl Namespace {
     /// Where a key's object is, and its name.
     pub fn object(&self, space: Space, key: &[u8]) -> (&Arc<Place>, Vec<u8>) {
         let (home, name) = names::object(space, key);
-        let place = match home {
-            Home::Data => &self.data,
-            Home::Named => &self.named,
-            Home::Staging => &self.staging,
-        };
-        (place, name)
+        (self.home(home).1, name)
+    }
+
+    /// Of which space the keys are whose objects are there, and where that is.
+    pub fn home(&self, home: Home) -> (Space, &Arc<Place>) {
+        match home {
+            Home::Data => (Space::Objects, &self.data),
+            Home::Named => (Space::Objects, &self.named),
+            Home::Staging => (Space::Staging, &self.staging),
+        }
     }
 
     pub fn data(&self) -> &Arc<Place> {
@@ -308,6 +314,7 @@ impl Core {
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),
             cleaning: AsyncMutex::new(()),
+            clearing: AsyncMutex::new(()),
             snapshot: RwLock::default(),
             numbers: AtomicU64::new(0),
             seqs: AtomicU64::new(0),

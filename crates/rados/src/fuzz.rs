@@ -59,6 +59,7 @@ fn again(bytes: &[u8], encoded: Option<Vec<u8>>) {
 /// Names of keys beside data.
 fn name(bytes: &[u8]) {
     let _ = (names::numbered(bytes), names::garbage_id(bytes));
+    let _ = (names::stray_id(bytes), names::stripe_of(bytes));
     let _ = names::expiring_entry(bytes);
     if let Some((space, key)) = names::entry_key(bytes) {
         assert_eq!(names::entry(space, &key), bytes);

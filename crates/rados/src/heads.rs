@@ -294,7 +294,7 @@ impl Core {
         }))
     }
 
-    /// The key of an object that is not named by it.
+    /// The key of an object that is not named by it; `None` when there is none, or it is another hand's.
     pub async fn key_of(
         &self,
         place: &Arc<crate::sys::Place>,
@@ -307,9 +307,11 @@ impl Core {
             Err(errno) => return Err(unread(errno, &shown(object))),
             Ok(read) => read,
         };
-        let (record, _) = joined(&mut read.xattrs);
-        let head = record.and_then(|record| Head::decode(&record).ok());
-        Ok(head.and_then(|head| head.key))
+        let Some(record) = joined(&mut read.xattrs).0 else {
+            return Ok(None);
+        };
+        let key = Head::decode(&record).ok().and_then(|head| head.key);
+        key.map(Some).ok_or_else(|| malformed(&shown(object)))
     }
 
     /// Keys whose changes the index may not know yet.

@@ -280,11 +280,8 @@ impl Shard {
                         counted_before = Sum::default();
                         continue;
                     }
-                    // A staged value may also have been joined to another key, which has its stripes now, whatever is under its key since:
-                    // rather than lose them they are left lying.
-                    let joined = settle.unsure && settle.named.space == Space::Staging;
-                    let free = settle.freed.iter().filter(|_| !joined);
-                    let freed = free.filter(|segment| !referenced.contains(&segment.id));
+                    let freed = settle.freed.iter();
+                    let freed = freed.filter(|segment| !referenced.contains(&segment.id));
                     let settle = Settle {
                         after: Some(after),
                         freed: freed.copied().collect(),
@@ -310,11 +307,16 @@ impl Shard {
 
     fn entered(&self, core: &Core, namespace: &Namespace, settle: Settle) {
         let until = core.grace_from_now();
-        let garbage = settle.freed.iter().map(|segment| {
-            let name = names::garbage(until, segment.id);
+        // What a staged key has no more another one may have, to which it was joined: nothing was freed for certain.
+        let are_strays = settle.unsure && settle.named.space == Space::Staging;
+        let freed = settle.freed.iter().map(|segment| {
+            let name = match are_strays {
+                true => names::stray(until, segment.id),
+                false => names::garbage(until, segment.id),
+            };
             (name, Garbage::of(*segment).encode())
         });
-        namespace.journal.later(garbage.collect(), settle.ended);
+        namespace.journal.later(freed.collect(), settle.ended);
         if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
             self.found_gone(settle.named, entry.encode());
         }

@@ -86,6 +86,9 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
     rounds.spawn(every(core.clone(), SWEEP, async |core| {
         core.clean().await.map(drop)
     }));
+    rounds.spawn(every(core.clone(), SWEEP, async |core| {
+        core.clear_strays().await
+    }));
     let mut keeper = Keeper {
         working: JoinSet::new(),
         settling: HashMap::new(),

@@ -6,8 +6,8 @@
 //!   brought up to date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `held`: which of
 //!   them somebody here has under way. `compose`, `claims`: joining parts. `away`: bytes that a layer above keeps.
-//! - `keeper`, `clean`, `sweep`, `adopt`: what nobody waits for, and what others left. `pool`: names of all objects. `books`: usage and quotas. `notices`, `listen`: what other
-//!   gateways changed.
+//! - `keeper`, `clean`, `sweep`, `strays`, `adopt`: what nobody waits for, and what others left. `pool`: names of all objects. `books`: usage
+//!   and quotas. `notices`, `listen`: what other gateways changed.
 //! - `sys`: librados, opened at run time; all `unsafe` of this room.
 //!
 //! # Invariants
@@ -17,8 +17,9 @@
 //! that it blocks a thread, and nothing waits without a deadline.
 //!
 //! # What it does not do
-//! It keeps no values in memory (the layer `tier` does), makes no pools, and lists a pool only now and then ([`Config::adopt`]) and when it
-//! is asked to: by [`RadosStore::adopt`] and [`RadosStore::audit`]. What is weaker than in the embedded engine is in `docs/rados.md` section 7.
+//! It keeps no values in memory (the layer `tier` does), makes no pools, and lists a pool only now and then ([`Config::adopt`]), when there
+//! are strays, and when it is asked to: by [`RadosStore::adopt`], [`RadosStore::find_strays`] and [`RadosStore::audit`]. What is weaker than
+//! in the embedded engine is in `docs/rados.md` section 7.
 //!
 //! # How it is tested
 //! By the store's conformance suite and by tests of its own on the cluster that `FOREBAY_CEPH_CONF` names, without which they are ignored:
@@ -63,6 +64,7 @@ mod pulse;
 mod record;
 mod reload;
 mod store;
+mod strays;
 mod stripes;
 mod sums;
 mod sweep;

@@ -99,6 +99,13 @@ pub(crate) fn stripe(id: u128, number: u64) -> Vec<u8> {
     format!("{id:032x}.{number}").into_bytes()
 }
 
+/// Which stripe has this name, and of what.
+pub(crate) fn stripe_of(name: &[u8]) -> Option<(u128, u64)> {
+    let (id, number) = std::str::from_utf8(name).ok()?.split_once('.')?;
+    let id = (id.len() == 32).then(|| u128::from_str_radix(id, 16).ok())??;
+    Some((id, number.parse().ok()?))
+}
+
 /// A namespace's journal. The number is in the name, so that what is meant for a deleted namespace misses one made anew.
 pub(crate) fn journal(namespace: u32) -> Vec<u8> {
     format!("{namespace}.journal").into_bytes()
@@ -197,12 +204,14 @@ pub(crate) fn expiring_entry(name: &[u8]) -> Option<(u64, &[u8])> {
     Some((at, entry))
 }
 
-/// Sections of a journal: values under way, changes under way, what may go.
+/// Sections of a journal: values under way, changes under way, what may go, and what may be nobody's.
 pub(crate) const INTENTS: &[u8] = b"i";
 /// Changes that the index does not know yet.
 pub(crate) const PENDING: &[u8] = b"p";
 /// Stripes that nothing refers to any more.
 pub(crate) const GARBAGE: &[u8] = b"g";
+/// Stripes of which nobody knows whether something refers to them.
+pub(crate) const STRAYS: &[u8] = b"s";
 
 /// A value under way; its id begins with its gateway.
 pub(crate) fn intent(id: u128) -> Vec<u8> {
@@ -219,6 +228,11 @@ pub(crate) fn garbage(at: u64, id: u128) -> Vec<u8> {
     format!("g{at:016x}{id:032x}").into_bytes()
 }
 
+/// Stripes that are looked for from a time on.
+pub(crate) fn stray(at: u64, id: u128) -> Vec<u8> {
+    format!("s{at:016x}{id:032x}").into_bytes()
+}
+
 /// The number in the name of an intent or a change under way.
 pub(crate) fn numbered(name: &[u8]) -> Option<u128> {
     let digits = std::str::from_utf8(name.get(1..33)?).ok()?;
@@ -227,8 +241,16 @@ pub(crate) fn numbered(name: &[u8]) -> Option<u128> {
 
 /// Time and id in the name of garbage.
 pub(crate) fn garbage_id(name: &[u8]) -> Option<(u64, u128)> {
-    let text = std::str::from_utf8(name.strip_prefix(GARBAGE)?).ok()?;
-    let (at, id) = text.split_at_checked(16)?;
+    timed_id(name.strip_prefix(GARBAGE)?)
+}
+
+/// Time and id in the name of strays.
+pub(crate) fn stray_id(name: &[u8]) -> Option<(u64, u128)> {
+    timed_id(name.strip_prefix(STRAYS)?)
+}
+
+fn timed_id(digits: &[u8]) -> Option<(u64, u128)> {
+    let (at, id) = std::str::from_utf8(digits).ok()?.split_at_checked(16)?;
     let id = (id.len() == 32).then(|| u128::from_str_radix(id, 16).ok())??;
     Some((u64::from_str_radix(at, 16).ok()?, id))
 }
@@ -294,6 +316,12 @@ mod tests {
         assert_eq!(numbered(&pending(7 << 64 | 9)), Some(7 << 64 | 9));
         assert_eq!(garbage_id(&garbage(5, 6)), Some((5, 6)));
         assert_eq!(garbage_id(b"g12"), None);
+        assert_eq!(stray_id(&stray(5, 6)), Some((5, 6)));
+        assert_eq!(stray_id(&garbage(5, 6)), None);
+        assert_eq!(stripe_of(&stripe(7, 8)), Some((7, 8)));
+        for wrong in [&b"7.8"[..], b"7", b"", &[b'0'; 33]] {
+            assert_eq!(stripe_of(wrong), None);
+        }
         assert_eq!(gateway_of(7 << 64 | 9), 7);
     }
 

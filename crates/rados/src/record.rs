@@ -53,6 +53,17 @@ impl Segment {
     /// Of a value whose length nobody knows up to twice as much may be announced as there will be.
     const LEN_MAX: u64 = 2 * VALUE_BYTES_MAX;
 
+    /// What has the stripes up to this one; `None` where no value has so many.
+    pub fn up_to(id: u128, number: u64, stripe_bytes: u32) -> Option<Segment> {
+        let len = number.checked_add(1)?;
+        let len = len.checked_mul(u64::from(stripe_bytes))?;
+        (len <= Segment::LEN_MAX).then_some(Segment {
+            id,
+            len,
+            stripe_bytes,
+        })
+    }
+
     /// How many stripes.
     pub fn stripes(&self) -> u64 {
         self.len.div_ceil(u64::from(self.stripe_bytes.max(1)))

@@ -145,13 +145,26 @@ impl RadosStore {
         let _ = done.await;
     }
 
-    /// Cleans up now what is cleaned up from time to time: what has expired, stripes whose time is over, and what gateways left that died.
-    /// Returns how many of these.
+    /// Cleans up now what is cleaned up from time to time: what has expired, stripes whose time is over and that nobody has, and what gateways
+    /// left that died. Returns how many of these.
     ///
     /// # Errors
     /// What failed first. Everything else was done all the same; what failed is tried again the next time.
     pub async fn sweep(&self) -> Result<usize> {
-        self.core().clean().await
+        let cleaned = self.core().clean().await;
+        let cleared = self.core().clear_strays().await;
+        let swept = cleaned?;
+        cleared.map(|()| swept)
+    }
+
+    /// Looks for stripes that nothing refers to, whatever left them in a namespace: they go once the grace is over, if that is still so.
+    /// Returns of how many values. Lists the pool and looks at every key.
+    ///
+    /// # Errors
+    /// As of [`Store::stat`]. [`ErrorKind::Corrupt`]: something that may refer to stripes cannot be read, and all of them stay.
+    pub async fn find_strays(&self, namespace: &str) -> Result<usize> {
+        let namespace = self.core().namespace(namespace)?;
+        self.core().find_strays(&namespace).await
     }
 
     /// Takes over the objects of a namespace that other hands wrote and that are not listed yet, and forgets those that other hands

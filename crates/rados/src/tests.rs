@@ -27,6 +27,7 @@ mod crowded;
 mod inactive;
 mod left;
 mod paused;
+mod strays;
 mod sweeping;
 mod unreadable;
 mod versions;

@@ -440,6 +440,13 @@ fn victim() {
                             back.commit(Seal::default()).await.unwrap();
                         }
                     }
+                    // A part that is replaced, and given up.
+                    4 => {
+                        for len in [3000, 2000] {
+                            put(&store, staged, &bytes(lane, len)).await;
+                        }
+                        store.delete(staged, Default::default()).await.unwrap();
+                    }
                     _ => put(&store, address, &bytes(lane, round as usize % 9000)).await,
                 }
             }

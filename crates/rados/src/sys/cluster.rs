@@ -264,7 +264,8 @@ impl Place {
             match code {
                 code if code == -libc::ENOENT => break Ok(()),
                 code if code < 0 => break Err(Errno::from_code(code)),
-                _ if object.is_null() || space.is_null() => break Ok(()),
+                // What ends like this is not all that there is.
+                _ if object.is_null() || space.is_null() => break Err(Errno(libc::EIO)),
                 _ => {}
             }
             // SAFETY: the library says where the names are and how long; they stay until the next call.

@@ -77,8 +77,8 @@ pub fn open(place: &Place, args: &CephArgs, pool: Pool, clock: UnixClock) -> Out
         .map_err(|error| Failure::new(Exit::Failed, format!("rados:{}: {error}", place.pool)))
 }
 
-/// Takes over what other hands wrote, and cleans up what is left of gateways that died. What cannot be read keeps nothing else back, and is
-/// told.
+/// Takes over what other hands wrote, cleans up what is left of gateways that died, and looks for stripes that nothing refers to. What cannot
+/// be read keeps nothing else back, and is told.
 pub async fn tidy(store: &RadosStore) -> Result<ScrubReport, StoreError> {
     let mut passed_over = ScrubReport::default();
     for namespace in store.namespaces() {
@@ -97,6 +97,16 @@ pub async fn tidy(store: &RadosStore) -> Result<ScrubReport, StoreError> {
             scrub::found(&mut passed_over, finding("", error));
         }
         swept => drop(swept?),
+    }
+    for namespace in store.namespaces() {
+        match store.find_strays(&namespace.name).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                scrub::found(&mut passed_over, finding(&namespace.name, error));
+            }
+            // It was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
+            found => drop(found?),
+        }
     }
     Ok(passed_over)
 }
