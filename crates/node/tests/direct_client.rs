@@ -12,7 +12,7 @@ use forebay_client::direct::{
     Transfer, blocking,
 };
 use forebay_client::{Attributes, Crc64, Endpoint, Error, Kind, PutOptions};
-use harness::{Place, Server, bytes};
+use harness::{Place, Server, bytes, skip};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -631,23 +631,6 @@ async fn bytes_that_change_on_the_way_are_told_with_the_hop() {
     }
 }
 
-/// A file of so many huge pages, if there are as many.
-fn huge_pages(pages: u64) -> Option<std::os::fd::OwnedFd> {
-    let about = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let number = |name: &str| {
-        let line = about.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    let (free, kib) = (number("HugePages_Free:")?, number("Hugepagesize:")?);
-    if free < pages {
-        return None;
-    }
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB;
-    let file = memfd_create("huge", flags).ok()?;
-    ftruncate(&file, pages * kib * 1024).ok()?;
-    Some(file)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_of_any_kind_can_be_used() {
     let place = Place::new();
@@ -674,19 +657,6 @@ async fn memory_of_any_kind_can_be_used() {
             .await
             .unwrap();
         assert!(seen(&source, 0..contents.len()) == contents);
-        let Some(huge) = huge_pages(2) else {
-            eprintln!("SKIP huge pages: the system has none to give");
-            continue;
-        };
-        let huge = Region::from_memfd(huge).unwrap();
-        let got = client.get_into(NAMESPACE, "value", .., &huge).await;
-        assert_eq!(got.unwrap().path, path);
-        assert!(seen(&huge, 0..contents.len()) == contents);
-        client.put_from(NAMESPACE, "huge", &huge).await.unwrap();
-        let back = Region::alloc(huge.len()).unwrap();
-        let got = client.get_into(NAMESPACE, "huge", .., &back).await;
-        assert_eq!(got.unwrap().path, path);
-        assert!(seen(&back, 0..huge.len()) == seen(&huge, 0..huge.len()));
     }
     // Memory that only this process has: shared memory cannot reach it, iWARP can.
     let private = || Region::of(forebay_mem::Region::anonymous(200_000).unwrap());
@@ -718,6 +688,47 @@ async fn memory_of_any_kind_can_be_used() {
         .unwrap();
     assert_eq!(got.path, Path::Iwarp);
     assert!(seen(&region, 0..contents.len()) == contents);
+}
+
+/// A file of so many huge pages, if there are as many.
+fn huge_pages(pages: u64) -> Option<std::os::fd::OwnedFd> {
+    let about = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let number = |name: &str| {
+        let line = about.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let (free, kib) = (number("HugePages_Free:")?, number("Hugepagesize:")?);
+    if free < pages {
+        return None;
+    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB;
+    let file = memfd_create("huge", flags).ok()?;
+    ftruncate(&file, pages * kib * 1024).ok()?;
+    Some(file)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_huge_pages_can_be_used() {
+    let Some(huge) = huge_pages(2) else {
+        return skip("the system has no huge pages to give");
+    };
+    let huge = Region::from_memfd(huge).unwrap();
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let contents = bytes(6, 200_000);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        let source = filled(&contents);
+        client.put_from(NAMESPACE, "value", &source).await.unwrap();
+        let got = client.get_into(NAMESPACE, "value", .., &huge).await;
+        assert_eq!(got.unwrap().path, path);
+        assert!(seen(&huge, 0..contents.len()) == contents);
+        client.put_from(NAMESPACE, "huge", &huge).await.unwrap();
+        let back = Region::alloc(huge.len()).unwrap();
+        let got = client.get_into(NAMESPACE, "huge", .., &back).await;
+        assert_eq!(got.unwrap().path, path);
+        assert!(seen(&back, 0..huge.len()) == seen(&huge, 0..huge.len()));
+    }
 }
 
 /// An object is the same to everybody whichever path its bytes took.

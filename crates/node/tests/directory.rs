@@ -12,7 +12,7 @@ use std::process::Command;
 use forebay_client::Credentials;
 use forebay_io::Disk;
 use forebay_io::files::Directory;
-use harness::{Place, Ran, Server, bytes, s3, tree};
+use harness::{Place, Ran, Server, bytes, s3, skip, tree};
 use serde_json::Value;
 
 /// A start that was refused in one line, which says so.
@@ -190,7 +190,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     );
 }
 
-/// What a server says that may not write to its directory; `None`, with the reason printed, where that cannot be had.
+/// What a server says that may not write to its directory; `None`, with the reason told, where that cannot be had.
 fn serve_read_only(place: &Place) -> Option<Ran> {
     let command = place.serve_command(&[]);
     if !rustix::process::getuid().is_root() {
@@ -217,7 +217,7 @@ fn serve_read_only(place: &Place) -> Option<Ran> {
     match apart(&Command::new("true")) {
         Ok(ran) if ran.code == Some(0) => Some(apart(&command).unwrap()),
         refused => {
-            println!("skipped: no mounts of its own for a process: {refused:?}");
+            skip(&format!("no mounts of its own for a process: {refused:?}"));
             None
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use forebay_client::Error;
 use forebay_client::direct::blocking::Client;
 use forebay_client::direct::{Choice, Options, Path, Region};
-use harness::{Place, Server, bytes};
+use harness::{Place, Server, bytes, skip};
 
 const NAMESPACE: &str = "demo";
 /// As it is no text, it travels in messages of gRPC where others go by HTTP.
@@ -52,8 +52,7 @@ fn copied(server: &Server) -> u64 {
 fn what_comes_from_the_device_is_copied_nowhere() {
     let (_place, server) = ready();
     if server.metric("forebay_disk_io_uring ") == 0 {
-        eprintln!("skipped: without io_uring the device cannot read into a client's memory");
-        return;
+        return skip("without io_uring the device cannot read into a client's memory");
     }
     let contents = bytes(1, 8 << 20);
     for path in [Path::Shm, Path::Iwarp] {

@@ -38,6 +38,21 @@ pub fn forebay() -> Command {
     command
 }
 
+/// Says that this machine has not what a test is about: that passes then, and `cargo xtask test` counts it as left out.
+pub fn skip(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or_default());
+    eprint!("SKIP {line}");
+    if let Some(told) = std::env::var_os("FOREBAY_SKIPPED") {
+        let mut told = File::options()
+            .create(true)
+            .append(true)
+            .open(told)
+            .unwrap();
+        told.write_all(line.as_bytes()).unwrap();
+    }
+}
+
 /// What a benchmark tells of each point, measured until something ended within the window of every one: on a busy machine a write may
 /// take longer than a short window.
 pub fn measured(run: impl Fn(&str) -> Ran) -> Vec<Value> {
