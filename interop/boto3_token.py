@@ -44,7 +44,8 @@ class Helper:
 
     def stop(self):
         self.process.stdin.close()
-        self.process.wait(20)
+        code = self.process.wait(20)
+        assert code == 0, f"the helper ended with {code}"
 
 
 class Script:
