@@ -1,7 +1,6 @@
 """Modules as users write them, and modules that do harm, through every door."""
 
 import threading
-import time
 
 import grpc
 import pytest
@@ -126,10 +125,6 @@ HARM = {
 }
 
 
-# How long a call may take that is given a second, on a machine that does much else; NVMe's has the server's ten.
-MARGIN = 7
-
-
 def assert_told(door, refused, told):
     """What a door says of a function that was stopped, or failed."""
     code, words = refused.args
@@ -161,13 +156,10 @@ def test_harm_is_stopped_and_its_neighbours_go_on(place, c, unharmed, harm):
 
     def call(door):
         given = {} if door in NVME else {"deadline": 1000}
-        begun = time.monotonic()
         try:
             with pytest.raises(Refused) as refused:
                 place.doors[door](module, ["any"], **given)
-            took = time.monotonic() - begun
             assert_told(door, refused.value, TOLD[harm])
-            assert took < (1 if given else 10) + MARGIN, f"{took} s"
         except BaseException as error:
             wrong.append((door, error))
 
