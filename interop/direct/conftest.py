@@ -2,17 +2,16 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import uuid
 
 import pytest
 
+import laboratory
 from conftest import binary
 from server import servers
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-NETNS = ROOT / "lab/netns.sh"
+NETNS = laboratory.LAB / "netns.sh"
 
 
 @pytest.fixture
@@ -76,6 +75,8 @@ class Link:
     def run(self, verb, *words):
         command = [str(NETNS), verb, "--name", self.name, *map(str, words)]
         done = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode == laboratory.UNAVAILABLE:
+            pytest.skip(f"no link: {laboratory.last_line(done.stderr, done.returncode)}")
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 
@@ -89,10 +90,7 @@ class Link:
 @pytest.fixture
 def link(scratch):
     """Makes links; servers are to be in namespace a, clients in b."""
-    if os.geteuid() != 0:
-        pytest.skip("only root makes network namespaces")
-    if not os.path.exists("/dev/net/tun"):
-        pytest.skip("no /dev/net/tun for the relay")
+    laboratory.namespaces()
     made = []
 
     def up(*impairments):

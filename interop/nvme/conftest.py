@@ -48,7 +48,7 @@ class Place:
         self.shared.mkdir()
         self.server = self.ceph = None
         self.guests = []
-        self.run(self.lab / "guest-run.sh", "--netns-up", self.netns)
+        laboratory.needs("no network for a guest", "guest-run.sh", "--netns-up", self.netns)
 
     @staticmethod
     def run(*words, **more):
