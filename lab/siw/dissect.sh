@@ -16,7 +16,7 @@ need_host_pkgs tshark
 cd "$HERE/../.."
 PROGRAM=${1:-${CARGO_TARGET_DIR:-target}/debug/examples/rping}
 [ -x "$PROGRAM" ] || cargo build -q -p forebay-fabric --example rping
-OUT=$LAB_DIR/siw/out PORT=7184 PINGS=3 BYTES=150000
+OUT=$LAB_DIR/siw/out PINGS=3 BYTES=150000
 mkdir -p "$OUT"
 rm -f "$OUT"/ours*.pcapng
 # until_true TENTHS COMMAND... - tries a command until it succeeds, for so many tenths of a second.
@@ -28,19 +28,26 @@ until_true() {
 }
 # has_bytes FILE BYTES - whether a file has as many bytes.
 has_bytes() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -ge "$2" ]; }
+server= capture=
+# What still runs when this fails would run for ever.
+trap 'kill $server $capture 2>/dev/null || true' EXIT
 for crc in "" crc; do
-    file=$OUT/ours${crc:+-$crc}.pcapng log=$OUT/dumpcap${crc:+-$crc}.log
-    # An old log would say that this capture has begun.
-    rm -f "$log"
-    dumpcap -i lo -f "tcp port $PORT" -w "$file" 2>"$log" & capture=$!
+    file=$OUT/ours${crc:+-$crc}.pcapng log=$OUT/dumpcap${crc:+-$crc}.log said=$OUT/server-said
+    # Old ones would say that these have begun.
+    rm -f "$log" "$said"
+    "$PROGRAM" server 127.0.0.1:0 $crc >"$said" & server=$!
+    until_true 300 grep -qs '^listening on ' "$said"
+    port=$(sed -n 's/^listening on .*://p' "$said")
+    dumpcap -i lo -f "tcp port $port" -w "$file" 2>"$log" & capture=$!
     until_true 300 grep -qs '^File' "$log"
-    "$PROGRAM" server 127.0.0.1:$PORT $crc >/dev/null & server=$!
-    until_true 300 "$PROGRAM" client 127.0.0.1:$PORT $PINGS $BYTES $crc 2>/dev/null
+    "$PROGRAM" client "127.0.0.1:$port" $PINGS $BYTES $crc
     wait $server
+    server=
     # Each ping is read by the server and written back; what a capture has not written when it is ended may be lost.
     until_true 300 has_bytes "$file" $((2 * PINGS * BYTES))
     kill $capture
     wait $capture || true
+    capture=
 done
 files=("$OUT"/ours.pcapng "$OUT"/ours-crc.pcapng)
 if [ -e "$OUT/captures" ]; then

@@ -1,7 +1,7 @@
 //! Speaks with `rping` of rdma-core, an independent implementation, from either side: `rping -s -a ADDRESS` or `rping -c -a ADDRESS`
 //! on a machine whose kernel has iWARP over TCP (siw).
 //!
-//! `cargo run --example rping -- server ADDRESS:PORT [crc]` serves one client until it leaves;
+//! `cargo run --example rping -- server ADDRESS:PORT [crc]` says where it listens and serves one client until it leaves;
 //! `cargo run --example rping -- client ADDRESS:PORT COUNT BYTES [crc]` pings.
 //!
 //! A ping: the client names memory that it filled; the server reads it and says so; the client names other memory; the server writes
@@ -41,7 +41,9 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         match args[..] {
             ["server", address, ..] => {
-                let (stream, peer) = TcpListener::bind(address).await?.accept().await?;
+                let listener = TcpListener::bind(address).await?;
+                println!("listening on {}", listener.local_addr()?);
+                let (stream, peer) = listener.accept().await?;
                 let (link, ()) = accept(stream, options, |_| Some(())).await?;
                 let pings = serve(&link).await?;
                 println!("{pings} pings answered to {}", peer.ip());
