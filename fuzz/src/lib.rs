@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -39,6 +39,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("checksums", checksums),
     ("token", tokens::token),
     ("token_payload", tokens::token_payload),
+    ("grant", tokens::grant),
     ("direct_request", direct::direct_request),
     ("direct_reply", direct::direct_reply),
     ("bearer", direct::bearer),

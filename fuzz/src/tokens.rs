@@ -1,7 +1,9 @@
 //! Tokens of S3 requests: every dialect, the headers that carry some, and the connect exchange.
 
 use forebay_proto::token::{
-    self, Token, carrier, hipobj,
+    self, Token, carrier,
+    grant::Grant,
+    hipobj,
     ort1::{Endpoint, Limits, OpenToken},
 };
 
@@ -27,6 +29,13 @@ pub fn token(data: &[u8]) {
             .map(|(_, value)| value)
     };
     let _ = (hipobj::Prepare::read(header), hipobj::Ready::read(header));
+}
+
+/// Grants, as a client shows them.
+pub fn grant(data: &[u8]) {
+    if let Some(grant) = Grant::decode(data) {
+        assert_eq!(grant.encode()[..], *data);
+    }
 }
 
 /// The payload of an open token, without the base64 around it.

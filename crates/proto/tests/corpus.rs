@@ -76,6 +76,18 @@ fn seeds_are_what_their_names_say() {
         let read = OpenToken::decode(&seed(&format!("token_payload/{name}")));
         assert_eq!(read.is_ok(), good, "{name}: {read:?}");
     }
+    for (name, good) in [
+        ("read", true),
+        ("write", true),
+        ("both", true),
+        ("access_0", false),
+        ("access_4", false),
+        ("version_2", false),
+        ("one_byte_more", false),
+    ] {
+        let read = token::grant::Grant::decode(&seed(&format!("grant/{name}")));
+        assert_eq!(read.is_some(), good, "{name}: {read:?}");
+    }
     for (seed_name, good) in [
         ("signed", true),
         ("signed_byte_by_byte", true),

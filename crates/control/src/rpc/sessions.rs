@@ -204,7 +204,7 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         );
         let grant = granted.map_err(Refusal::from)?;
         Ok(Response::new(v1::GrantResponse {
-            grant: encode(&grant).to_vec().into(),
+            grant: grant.encode().to_vec().into(),
             id: grant.id,
             expires_ms: grant.expires,
         }))
@@ -215,7 +215,7 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         request: Request<v1::RenewRequest>,
     ) -> Result<Response<v1::RenewResponse>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        let renewed = decode(&asked.grant).and_then(|grant| {
+        let renewed = Grant::decode(&asked.grant).and_then(|grant| {
             let session =
                 self.sessions
                     .find_of(grant.session, caller.tenant(), caller.principal())?;
@@ -223,7 +223,7 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         });
         let grant = renewed.ok_or_else(Refusal::no_grant)?;
         Ok(Response::new(v1::RenewResponse {
-            grant: encode(&grant).to_vec().into(),
+            grant: grant.encode().to_vec().into(),
             expires_ms: grant.expires,
         }))
     }
@@ -239,53 +239,4 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
             false => Err(Refusal::no_grant().into()),
         }
     }
-}
-
-const GRANT_VERSION: u8 = 1;
-const GRANT_BYTES: usize = 1 + 16 + 5 * 8 + 1 + 16;
-
-/// A grant as clients carry it, little-endian: version, session, id, region, offset, length, expiry, access (1 reads, 2 writes), MAC.
-fn encode(grant: &Grant) -> [u8; GRANT_BYTES] {
-    let mut bytes = [0; GRANT_BYTES];
-    bytes[0] = GRANT_VERSION;
-    bytes[1..17].copy_from_slice(&grant.session.0);
-    let words = [
-        grant.id,
-        grant.region.0,
-        grant.offset,
-        grant.len,
-        grant.expires,
-    ];
-    for (place, word) in bytes[17..57].chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    bytes[57] = u8::from(grant.access.reads()) | u8::from(grant.access.writes()) << 1;
-    bytes[58..].copy_from_slice(&grant.mac);
-    bytes
-}
-
-/// Reads what [`encode`] wrote; nothing is proved by that.
-pub(super) fn decode(bytes: &[u8]) -> Option<Grant> {
-    let bytes: &[u8; GRANT_BYTES] = bytes.try_into().ok()?;
-    let word = |at: usize| {
-        let place = bytes[17 + at * 8..].first_chunk::<8>();
-        place.map_or(0, |word| u64::from_le_bytes(*word))
-    };
-    let access = match bytes[57] {
-        1 => Access::Read,
-        2 => Access::Write,
-        3 => Access::ReadWrite,
-        _ => return None,
-    };
-    (bytes[0] == GRANT_VERSION).then_some(())?;
-    Some(Grant {
-        id: word(0),
-        session: SessionId(*bytes[1..].first_chunk()?),
-        region: RegisteredId(word(1)),
-        offset: word(2),
-        len: word(3),
-        access,
-        expires: word(4),
-        mac: *bytes[58..].first_chunk()?,
-    })
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_api::v1::{Place, place::Memory};
 use forebay_fabric::iwarp::OUTSTANDING_BYTES_MAX;
-use forebay_fabric::sessions::{RegisteredId, Traffic};
+use forebay_fabric::sessions::{Grant, RegisteredId, Traffic};
 use forebay_fabric::{Access, Connection, Link, Placed, RemoteRange, Session};
 use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::s3::checksum::{Algorithm, Hasher};
@@ -26,7 +26,7 @@ use super::admission::Ticket;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
-use super::{INLINE_BYTES_MAX, Service, sessions};
+use super::{INLINE_BYTES_MAX, Service};
 use forebay_api::v1::Reason;
 
 /// Memory of a client, the session that it belongs to, and the link that reaches it.
@@ -102,7 +102,7 @@ impl<S: Store> Service<S> {
                 found.ok_or_else(Refusal::no_region)
             }
             Memory::Grant(grant) => {
-                let found = sessions::decode(grant).and_then(|grant| {
+                let found = Grant::decode(grant).and_then(|grant| {
                     let granted = self.sessions.verify(&grant, caller.tenant(), access)?;
                     let end = place.offset.checked_add(place.length)?;
                     (end <= granted.range.len).then_some(())?;

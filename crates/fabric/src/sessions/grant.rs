@@ -1,6 +1,7 @@
 //! Grants: part of a registered region, lent until a moment.
 
 use forebay_io::UnixMillis;
+use forebay_proto::token::grant::{self, GRANT_BYTES};
 
 use super::proof::{tag, verifies};
 use super::{LinkId, RegisteredId, SessionId};
@@ -26,7 +27,7 @@ pub struct Grant {
     pub access: Access,
     /// When it ends.
     pub expires: UnixMillis,
-    /// The first 16 bytes of HMAC-SHA256 over all of the above.
+    /// The first 16 bytes of HMAC-SHA256 over all of the above, as it is sent.
     pub mac: [u8; 16],
 }
 
@@ -44,23 +45,53 @@ pub struct Granted {
 impl Grant {
     /// This grant with the MAC it should have.
     pub(super) fn sealed(mut self, key: &[u8; 32]) -> Grant {
-        self.mac = tag(key, &[CONTEXT, &self.encoded()]);
+        self.mac = tag(key, &[CONTEXT, &self.text().said()]);
         self
     }
 
     /// Whether the MAC is right, in constant time.
     pub(super) fn is_genuine(&self, key: &[u8; 32]) -> bool {
-        verifies(key, &[CONTEXT, &self.encoded()], &self.mac)
+        verifies(key, &[CONTEXT, &self.text().said()], &self.mac)
     }
 
-    fn encoded(&self) -> [u8; 57] {
-        let mut bytes = [0; 57];
-        bytes[..16].copy_from_slice(&self.session.0);
-        let words = [self.id, self.region.0, self.offset, self.len, self.expires];
-        for (place, word) in bytes[16..56].chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+    /// As clients carry it.
+    pub fn encode(&self) -> [u8; GRANT_BYTES] {
+        self.text().encode()
+    }
+
+    /// Reads what [`Grant::encode`] wrote; nothing is proved by that.
+    pub fn decode(bytes: &[u8]) -> Option<Grant> {
+        let text = grant::Grant::decode(bytes)?;
+        Some(Grant {
+            id: text.id,
+            session: SessionId(text.session),
+            region: RegisteredId(text.region),
+            offset: text.offset,
+            len: text.len,
+            access: match text.access {
+                grant::Access::Read => Access::Read,
+                grant::Access::Write => Access::Write,
+                grant::Access::ReadWrite => Access::ReadWrite,
+            },
+            expires: text.expires_ms,
+            mac: text.mac,
+        })
+    }
+
+    fn text(&self) -> grant::Grant {
+        grant::Grant {
+            session: self.session.0,
+            id: self.id,
+            region: self.region.0,
+            offset: self.offset,
+            len: self.len,
+            expires_ms: self.expires,
+            access: match self.access {
+                Access::Read => grant::Access::Read,
+                Access::Write => grant::Access::Write,
+                Access::ReadWrite => grant::Access::ReadWrite,
+            },
+            mac: self.mac,
         }
-        bytes[56] = u8::from(self.access.reads()) | u8::from(self.access.writes()) << 1;
-        bytes
     }
 }

@@ -9,7 +9,8 @@
 //! - [`dc`]: cuObject's descriptor of a DC target, with and without suffix, and the laboratory's free widths;
 //! - [`hip`]: hipObject's binary token; [`hipobj`]: the headers of `hipobj-rc-v2`;
 //! - [`rcshim`]: elbencho's token after its connect step;
-//! - [`carrier`]: headers of other vendors that carry a DC descriptor.
+//! - [`carrier`]: headers of other vendors that carry a DC descriptor;
+//! - [`grant`]: a part of a session's memory, lent to whoever carries it; gRPC calls name memory by it.
 //!
 //! Nothing here allocates more than 512 bytes for a token, whatever it says. A token that was read is well formed and not
 //! more: whether its memory may be touched is for the fabric to know.
@@ -17,6 +18,7 @@
 pub mod carrier;
 pub mod dc;
 mod digits;
+pub mod grant;
 pub mod hip;
 pub mod hipobj;
 pub mod names;
