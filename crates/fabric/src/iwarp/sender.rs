@@ -7,7 +7,7 @@ use forebay_io::socket::{Gather, PLACES_MAX, Parts};
 use forebay_mem::{Buf, CopySite, count_copy};
 use forebay_proto::iwarp::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES};
 use forebay_proto::iwarp::rdmap::{Opcode, READ_REQUEST_BYTES, ReadRequest};
-use forebay_proto::iwarp::{Fault, Outbound};
+use forebay_proto::iwarp::{Fault, Outbound, SendKind};
 
 use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
@@ -287,7 +287,7 @@ impl Sender {
             }
             Some(Order::Send { message, room }) => {
                 self.owed = self.owed.saturating_sub(1);
-                let mut sending = self.outbound.begin_send();
+                let mut sending = self.outbound.begin_send(SendKind::default());
                 let head = Outbound::send(&mut sending, message.len(), true);
                 let ulpdu_bytes = UNTAGGED_BYTES + message.len();
                 self.push(&head, Payload::Message(message), ulpdu_bytes, room);

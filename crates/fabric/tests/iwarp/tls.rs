@@ -9,7 +9,7 @@ use forebay_fabric::{CloseReason, Error, ErrorKind, Link, MESSAGE_BYTES_MAX};
 use forebay_io::kernel_tls::{Cipher, offer};
 use forebay_proto::iwarp::ddp::UNTAGGED_BYTES;
 use forebay_proto::iwarp::fpdu::Trailer;
-use forebay_proto::iwarp::{Outbound, mpa};
+use forebay_proto::iwarp::{Outbound, SendKind, mpa};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -249,9 +249,9 @@ async fn a_peer_changes_its_keys() {
 /// What a message is on the wire, as the first or a later one of its link.
 fn frame_of(message: &[u8], before: usize) -> Vec<u8> {
     let mut outbound = Outbound::new();
-    let mut send = outbound.begin_send();
+    let mut send = outbound.begin_send(SendKind::default());
     for _ in 0..before {
-        send = outbound.begin_send();
+        send = outbound.begin_send(SendKind::default());
     }
     let mut frame = Outbound::send(&mut send, message.len(), true).to_vec();
     frame.extend_from_slice(message);
@@ -424,7 +424,7 @@ async fn a_record_for_every_byte() {
         let mut outbound = Outbound::new();
         let mut frames = Vec::new();
         for _ in 0..MESSAGES {
-            let mut send = outbound.begin_send();
+            let mut send = outbound.begin_send(SendKind::default());
             frames.extend_from_slice(&Outbound::send(&mut send, message.len(), true));
             frames.extend_from_slice(&message);
             let trailer = Trailer::new(UNTAGGED_BYTES + message.len(), None);

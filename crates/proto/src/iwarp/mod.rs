@@ -26,5 +26,5 @@ pub mod terminate;
 mod tests;
 
 pub use inbound::{Access, Event, Inbound, Limits, Progress, Protection, Regions, Segment};
-pub use outbound::{HEAD_BYTES_MAX, Outbound};
+pub use outbound::{HEAD_BYTES_MAX, Outbound, SendKind};
 pub use terminate::Fault;

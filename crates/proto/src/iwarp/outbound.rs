@@ -4,7 +4,7 @@ use super::ddp::{
     QUEUE_READ_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged,
 };
 use super::fpdu::LENGTH_BYTES;
-use super::rdmap::{Opcode, READ_REQUEST_BYTES, ReadRequest};
+use super::rdmap::{IMMEDIATE_BYTES, Opcode, READ_REQUEST_BYTES, ReadRequest};
 use super::terminate::{self, TERMINATE_BYTES_MAX};
 use super::{Fault, fpdu};
 
@@ -14,14 +14,37 @@ pub const TAGGED_HEAD_BYTES: usize = LENGTH_BYTES + TAGGED_BYTES;
 pub const UNTAGGED_HEAD_BYTES: usize = LENGTH_BYTES + UNTAGGED_BYTES;
 /// Bytes of length field, untagged header and a Read Request's body.
 pub const READ_REQUEST_HEAD_BYTES: usize = UNTAGGED_HEAD_BYTES + READ_REQUEST_BYTES;
+/// Bytes of length field, untagged header and immediate data.
+pub const IMMEDIATE_HEAD_BYTES: usize = UNTAGGED_HEAD_BYTES + IMMEDIATE_BYTES;
 /// The longest head.
 pub const HEAD_BYTES_MAX: usize = READ_REQUEST_HEAD_BYTES;
+
+/// What a Send asks of the peer besides taking the message (RFC 5040 section 4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendKind {
+    /// To attend to it at once.
+    pub solicited: bool,
+    /// To end the use of this STag of its own.
+    pub invalidate: Option<u32>,
+}
 
 /// A Send that was begun.
 #[derive(Debug, Clone, Copy)]
 pub struct Sending {
+    kind: SendKind,
     msn: u32,
     mo: u32,
+}
+
+impl SendKind {
+    fn opcode(self) -> Opcode {
+        match (self.solicited, self.invalidate) {
+            (false, None) => Opcode::Send,
+            (false, Some(_)) => Opcode::SendInvalidate,
+            (true, None) => Opcode::SendSolicited,
+            (true, Some(_)) => Opcode::SendSolicitedInvalidate,
+        }
+    }
 }
 
 /// The sending direction of one stream. Each FPDU is a head made here, the caller's payload, and [`fpdu::Trailer`].
@@ -54,10 +77,10 @@ impl Outbound {
     }
 
     /// Begins a Send.
-    pub fn begin_send(&mut self) -> Sending {
-        self.sends = self.sends.wrapping_add(1);
+    pub fn begin_send(&mut self, kind: SendKind) -> Sending {
         Sending {
-            msn: self.sends,
+            kind,
+            msn: self.next_send(),
             mo: 0,
         }
     }
@@ -69,15 +92,44 @@ impl Outbound {
         last: bool,
     ) -> [u8; UNTAGGED_HEAD_BYTES] {
         let header = Untagged {
-            opcode: Opcode::Send,
+            opcode: sending.kind.opcode(),
             last,
-            invalidate: 0,
+            invalidate: sending.kind.invalidate.unwrap_or(0),
             queue: QUEUE_SEND,
             msn: sending.msn,
             mo: sending.mo,
         };
         sending.mo = sending.mo.wrapping_add(payload_bytes as u32);
         untagged(&header, payload_bytes)
+    }
+
+    /// A whole message of immediate data but its trailer: behind a Write it tells, in eight bytes, what that was (RFC 7306 section 6).
+    pub fn immediate(
+        &mut self,
+        data: [u8; IMMEDIATE_BYTES],
+        solicited: bool,
+    ) -> [u8; IMMEDIATE_HEAD_BYTES] {
+        let header = Untagged {
+            opcode: match solicited {
+                false => Opcode::Immediate,
+                true => Opcode::ImmediateSolicited,
+            },
+            last: true,
+            invalidate: 0,
+            queue: QUEUE_SEND,
+            msn: self.next_send(),
+            mo: 0,
+        };
+        let mut head = [0; IMMEDIATE_HEAD_BYTES];
+        head[..UNTAGGED_HEAD_BYTES].copy_from_slice(&untagged(&header, IMMEDIATE_BYTES));
+        head[UNTAGGED_HEAD_BYTES..].copy_from_slice(&data);
+        head
+    }
+
+    /// Takes the next message sequence number of the Send queue.
+    fn next_send(&mut self) -> u32 {
+        self.sends = self.sends.wrapping_add(1);
+        self.sends
     }
 
     /// A whole Read Request but its trailer.

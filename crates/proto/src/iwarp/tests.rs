@@ -163,20 +163,100 @@ fn golden_frames_decode_and_encode_again() {
                 .find_map(|line| line.strip_prefix(&format!("# {name}: ")))
                 .unwrap_or_else(|| panic!("{path:?} says no {name}"))
         };
-        let digits: String = text
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .flat_map(str::split_whitespace)
-            .collect();
-        let bytes: Vec<u8> = digits
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-            .collect();
-        golden(&path, say("kind"), say("decoded"), &bytes);
+        golden(&path, say("kind"), say("decoded"), &bytes_of(&text));
         files += 1;
     }
     assert!(files >= 8);
+}
+
+fn bytes_of(golden: &str) -> Vec<u8> {
+    let digits: String = golden
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .flat_map(str::split_whitespace)
+        .collect();
+    digits
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// A head with what follows it.
+fn whole(head: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut out = [head, payload].concat();
+    let trailer = Trailer::new(out.len() - LENGTH_BYTES, None);
+    out.extend(trailer.as_bytes());
+    out
+}
+
+#[test]
+fn messages_of_the_send_queue_are_headed_as_the_standards_have_it() {
+    let mut outbound = Outbound::new();
+    let mut first = outbound.begin_send(SendKind::default());
+    Outbound::send(&mut first, 0, true);
+    let mut send = outbound.begin_send(SendKind {
+        invalidate: Some(0x1234),
+        ..SendKind::default()
+    });
+    let send = whole(&Outbound::send(&mut send, 2, true), b"hi");
+    assert_eq!(send, bytes_of(include_str!("golden/send_invalidate.hex")));
+    let immediate = outbound.immediate([0, 1, 2, 3, 4, 5, 6, 7], false);
+    let immediate = whole(&immediate, b"");
+    assert_eq!(immediate, bytes_of(include_str!("golden/immediate.hex")));
+}
+
+/// What one end sends the other end takes: a Write with what is said of it behind it, and every kind of Send, in one or in two segments.
+#[test]
+fn every_message_that_is_sent_is_received() {
+    let mut outbound = Outbound::new();
+    let mut inbound = Inbound::new(limits());
+    let written = Tagged {
+        opcode: Opcode::Write,
+        last: true,
+        stag: WRITABLE,
+        offset: 8,
+    };
+    let write = whole(&Outbound::tagged(written, 4), b"1234");
+    let write_event = Event::Write {
+        stag: WRITABLE,
+        offset: 8,
+        last: true,
+    };
+    for solicited in [false, true] {
+        let data = *b"four@8..";
+        let immediate = whole(&outbound.immediate(data, solicited), b"");
+        let said = receive(&mut inbound, &[write.clone(), immediate]);
+        let event = Event::Immediate { data, solicited };
+        assert_eq!(said, [Ok(write_event), Ok(event)]);
+        for invalidate in [None, Some(WRITABLE)] {
+            let mut sending = outbound.begin_send(SendKind {
+                solicited,
+                invalidate,
+            });
+            let segments = [
+                whole(&Outbound::send(&mut sending, 3, false), b"abc"),
+                whole(&Outbound::send(&mut sending, 1, true), b"d"),
+            ];
+            let said = receive(&mut inbound, &segments);
+            let [Ok(first), Ok(second)] = said[..] else {
+                panic!("{said:?}");
+            };
+            for (event, at, ends) in [(first, 0, false), (second, 3, true)] {
+                let Event::Send {
+                    opcode,
+                    offset,
+                    last,
+                    invalidate: named,
+                } = event
+                else {
+                    panic!("{event:?}");
+                };
+                assert_eq!((offset, last, named), (at, ends, invalidate));
+                assert_eq!(opcode.is_solicited(), solicited);
+            }
+        }
+    }
 }
 
 fn golden(path: &Path, kind: &str, decoded: &str, bytes: &[u8]) {
@@ -359,7 +439,7 @@ fn message_numbers_wrap() {
     inbound.sends = u32::MAX - 2;
     outbound.sends = u32::MAX - 2;
     for _ in 0..4 {
-        let mut sending = outbound.begin_send();
+        let mut sending = outbound.begin_send(SendKind::default());
         let mut bytes = Outbound::send(&mut sending, 0, true).to_vec();
         bytes.extend(Trailer::new(UNTAGGED_BYTES, None).as_bytes());
         assert!(matches!(
