@@ -60,7 +60,7 @@ pub use stream::Stream;
 pub struct Options {
     /// CRCs in both directions; they are used when either side wants them. `None`: unless the peer is on this host.
     pub crc: Option<bool>,
-    /// The most payload of a tagged segment, in bytes; at most [`SEGMENT_BYTES_MAX`].
+    /// The most payload of a tagged segment, in bytes; at most [`SEGMENT_BYTES_MAX`], or [`FOREIGN_SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
     /// An initiator's wish that the responder may send first, too (RFC 6581). Without, it waits until it has heard something.
     pub peer_to_peer: bool,
@@ -81,8 +81,10 @@ impl Default for Options {
 
 /// What clients of links over TLS say that they mean to speak (RFC 7301).
 pub const TLS_PROTOCOL: &[u8] = b"iwarp";
-/// The longest payload of a tagged segment that needs no pad.
+/// The longest payload of a tagged segment that needs no pad, which goes to a peer that says by its private data that it speaks as we do.
 pub const SEGMENT_BYTES_MAX: usize = 65520;
+/// The longest to any other peer: below every reading of the bound that RFC 5044 sets (section 4.5: somewhat less than 64 KiB).
+pub const FOREIGN_SEGMENT_BYTES_MAX: usize = 61440;
 /// Payload that calls have ordered and the system has not taken; more wait.
 pub const OUTSTANDING_BYTES_MAX: usize = 4 << 20;
 /// Reads that each side may have outstanding.

@@ -16,7 +16,8 @@ use super::receiver::Receiver;
 use super::sender::Sender;
 use super::stream::Stream;
 use super::wire::Wire;
-use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
+use super::{FOREIGN_SEGMENT_BYTES_MAX, Options, READS_MAX, SEGMENT_BYTES_MAX};
+use crate::sessions::MAGIC;
 use crate::{Accepted, Connection, Error, ErrorKind, MESSAGE_BYTES_MAX, Result, Session, Sessions};
 
 /// How long an initiator may take to send its request.
@@ -102,8 +103,10 @@ async fn hear<T>(
     let bytes = frame(&mut stream, Kind::Request, &mut bytes).await?;
     let request = Frame::parse(Kind::Request, bytes).map_err(fault)?;
     let refusal = mpa::reject(&request, b"").encode().unwrap_or_default();
+    let speaks = speaks(&request);
+    let said: &[u8] = if speaks { &MAGIC } else { b"" };
     // No read would ever be issued to a peer that answers none, and no fence end.
-    let agreed = mpa::accept(&terms, &request, b"").ok();
+    let agreed = mpa::accept(&terms, &request, said).ok();
     let agreed = agreed.filter(|(agreed, _)| agreed.ord > 0);
     let admitted = match agreed {
         Some(agreed) => admit(request.private_data).map(|admitted| (agreed, admitted)),
@@ -114,7 +117,8 @@ async fn hear<T>(
         stream.shutdown().await.map_err(failed)?;
         return Err(Error::new(ErrorKind::Closed, "the peer was refused"));
     };
-    let mut sender = Sender::new(agreed.crc, segment_bytes(options), agreed.ord, true);
+    let segment_bytes = segment_bytes(options, speaks);
+    let mut sender = Sender::new(agreed.crc, segment_bytes, agreed.ord, true);
     sender.refuses_with(refusal);
     let receiver = Receiver::new(limits(agreed.ird, agreed.rtr), agreed.crc);
     let share = share(&admitted);
@@ -157,17 +161,18 @@ async fn connect_in_time(
     if reply.reject {
         return Err(Error::new(ErrorKind::Closed, "the peer refused"));
     }
+    let segment_bytes = segment_bytes(&options, speaks(&reply));
     let agreed = match mpa::conclude(&terms, &reply) {
         Ok(agreed) if agreed.ord > 0 => agreed,
         refused => {
             let why = refused.err().unwrap_or(Fault::InsufficientIrd);
             let crc = terms.crc || reply.crc;
-            let mut sender = Sender::new(crc, segment_bytes(&options), 0, false);
+            let mut sender = Sender::new(crc, segment_bytes, 0, false);
             sender.terminate(why, &[], 0, &Wire::from(stream));
             return Err(fault(why));
         }
     };
-    let mut sender = Sender::new(agreed.crc, segment_bytes(&options), agreed.ord, false);
+    let mut sender = Sender::new(agreed.crc, segment_bytes, agreed.ord, false);
     match agreed.rtr {
         Some(Rtr::Write) => sender.ready(),
         Some(Rtr::Read) => sender.ready_by_read(),
@@ -239,8 +244,17 @@ fn limits(ird: u16, rtr: Option<Rtr>) -> Limits {
     }
 }
 
-fn segment_bytes(options: &Options) -> usize {
-    options.segment_bytes.clamp(1, SEGMENT_BYTES_MAX)
+/// Whether who sent this speaks as we do: a client shows a proof, and a server answers in kind.
+fn speaks(frame: &Frame<'_>) -> bool {
+    frame.private_data.starts_with(&MAGIC)
+}
+
+fn segment_bytes(options: &Options, speaks: bool) -> usize {
+    let most = match speaks {
+        true => SEGMENT_BYTES_MAX,
+        false => FOREIGN_SEGMENT_BYTES_MAX,
+    };
+    options.segment_bytes.clamp(1, most)
 }
 
 fn fault(fault: Fault) -> Error {

@@ -29,6 +29,7 @@ use crate::{iwarp, shm};
 pub use grant::{Grant, Granted};
 pub use lent::{Lent, Registered, RegisteredId};
 pub use principal::Principal;
+pub(crate) use proof::MAGIC;
 pub use proof::{PROOF_BYTES, proof};
 pub use session::{LinkId, Serving, Session, Traffic};
 pub use window::WINDOW;

@@ -8,7 +8,8 @@ use super::SessionId;
 /// Length of a proof in bytes: `"ort1"`, the session's id, the first 16 bytes of a MAC.
 pub const PROOF_BYTES: usize = 36;
 
-const MAGIC: [u8; 4] = *b"ort1";
+/// How a proof begins; over iWARP the answer to one is this, too: each end knows by it what the other one speaks.
+pub(crate) const MAGIC: [u8; 4] = *b"ort1";
 const CONTEXT: &[u8] = b"ort1 cm\0";
 
 /// The proof that a connection's maker knows the key of the session `id`.

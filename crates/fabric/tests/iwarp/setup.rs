@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use forebay_fabric::iwarp::{Options, accept, accept_of, connect};
 use forebay_fabric::sessions::{Limits, Principal};
-use forebay_fabric::{ErrorKind, Link, Sessions, SystemClock};
+use forebay_fabric::{ErrorKind, Link, RemoteRange, Sessions, Stag, SystemClock};
+use forebay_mem::Buf;
+use forebay_proto::iwarp::Outbound;
+use forebay_proto::iwarp::ddp::{TAGGED_BYTES, Tagged};
+use forebay_proto::iwarp::fpdu::Trailer;
 use forebay_proto::iwarp::mpa::{self, ENHANCED_BYTES, Frame, HEADER_BYTES, Kind, Terms};
+use forebay_proto::iwarp::rdmap::Opcode;
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -166,6 +171,61 @@ async fn replies_that_cannot_be_make_no_link() {
             [&head[..], &rest].concat()
         });
         assert_eq!(peer.await.unwrap(), said);
+    }
+}
+
+/// The longest segments are for who says that it takes them.
+#[tokio::test]
+async fn segments_are_as_long_as_the_peer_says_that_it_takes_them() {
+    let far = RemoteRange {
+        stag: Stag(1),
+        offset: 0,
+        len: 1 << 17,
+    };
+    let (ours, theirs) = (b"ort1 and more", b"something else");
+    for (said, answered, bytes) in [
+        (&ours[..], &b"ort1"[..], 65520),
+        (&theirs[..], &b""[..], 61440),
+    ] {
+        let frame_bytes = HEADER_BYTES + ENHANCED_BYTES;
+        let value = || vec![Buf::from(vec![7; 1 << 17])];
+        // Of a server.
+        let (theirs, mut peer) = streams().await;
+        let request = mpa::request(&TERMS, said).encode().unwrap();
+        peer.write_all(&request).await.unwrap();
+        let (link, ()) = accept(theirs, Options::default(), |_| Some(()))
+            .await
+            .unwrap();
+        let mut reply = vec![0; frame_bytes + answered.len()];
+        peer.read_exact(&mut reply).await.unwrap();
+        let reply = Frame::parse(Kind::Reply, &reply).unwrap();
+        assert_eq!(reply.private_data, answered);
+        let ready = Tagged {
+            opcode: Opcode::Write,
+            last: true,
+            stag: 0,
+            offset: 0,
+        };
+        let mut ready = Outbound::tagged(ready, 0).to_vec();
+        ready.extend(Trailer::new(TAGGED_BYTES, None).as_bytes());
+        peer.write_all(&ready).await.unwrap();
+        link.write(far, value()).await.unwrap();
+        assert_eq!(peer.read_u16().await.unwrap(), bytes + 14);
+
+        // And of a client.
+        let (mut peer, ours) = streams().await;
+        let answering = async {
+            let mut request = [0; HEADER_BYTES + ENHANCED_BYTES];
+            peer.read_exact(&mut request).await.unwrap();
+            let request = Frame::parse(Kind::Request, &request).unwrap();
+            let (_, reply) = mpa::accept(&TERMS, &request, said).unwrap();
+            peer.write_all(&reply.encode().unwrap()).await.unwrap();
+            let mut ready = vec![0; ready.len()];
+            peer.read_exact(&mut ready).await.unwrap();
+        };
+        let (link, ()) = tokio::join!(connect(ours, b"", Options::default()), answering);
+        link.as_ref().unwrap().write(far, value()).await.unwrap();
+        assert_eq!(peer.read_u16().await.unwrap(), bytes + 14);
     }
 }
 
