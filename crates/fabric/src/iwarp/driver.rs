@@ -75,20 +75,8 @@ impl Driver {
         self.receiver.forget_reads();
         let shared = &self.shared;
         // Late data is of no use, so neither is what goes wrong here.
-        let _ = timeout(DRAIN, async {
-            let mut ignored = [0; 4096];
-            while shared.wire.tcp().readable().await.is_ok() {
-                // Or the end of the time would not be seen while the peer sends.
-                tokio::task::consume_budget().await;
-                let discard = || shared.wire.discard(&mut ignored);
-                match shared.wire.tcp().try_io(Interest::READABLE, discard) {
-                    Ok(0) => return,
-                    Err(error) if !is_passing(&error) => return,
-                    _ => {}
-                }
-            }
-        })
-        .await;
+        let parting = async { tokio::join!(discard(shared), say_good_bye(shared)) };
+        let _ = timeout(DRAIN, parting).await;
         shared.wire.close();
     }
 
@@ -172,6 +160,40 @@ impl Drop for Driver {
         let mut io = self.shared.io.lock();
         let lost = Ended::here(ErrorKind::Closed, CloseReason::Lost);
         self.shared.end(&mut io, lost, false);
+    }
+}
+
+/// Receives what is of no use any more, until nothing follows.
+async fn discard(shared: &Shared) {
+    let mut ignored = [0; 4096];
+    while shared.wire.tcp().readable().await.is_ok() {
+        // Or the end of the time would not be seen while the peer sends.
+        tokio::task::consume_budget().await;
+        let discard = || shared.wire.discard(&mut ignored);
+        match shared.wire.tcp().try_io(Interest::READABLE, discard) {
+            Ok(0) => return,
+            Err(error) if !is_passing(&error) => return,
+            _ => {}
+        }
+    }
+}
+
+/// Says that all was said, when there was no room for that: what was sent before it would else be taken for a part.
+async fn say_good_bye(shared: &Shared) {
+    loop {
+        let unsaid = shared.io.lock().unsaid;
+        if !unsaid || shared.wire.tcp().writable().await.is_err() {
+            return;
+        }
+        let _ = shared.wire.tcp().try_io(Interest::WRITABLE, || {
+            let mut io = shared.io.lock();
+            io.finish(&shared.wire);
+            // It is cleared when there was no room, and only the next look at it asks to be woken.
+            match io.unsaid {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => Ok(()),
+            }
+        });
     }
 }
 

@@ -99,6 +99,8 @@ pub(super) struct Io {
     pub(super) regions: Regions,
     /// Empty; its memory is for orders that are not left to the task.
     early: VecDeque<Order>,
+    /// The link has ended, and TLS' good-bye found no room.
+    pub(super) unsaid: bool,
 }
 
 impl Io {
@@ -114,6 +116,13 @@ impl Io {
                 return false;
             }
         }
+    }
+
+    /// Says that nothing more will be sent, or that it is still to be said.
+    pub(super) fn finish(&mut self, wire: &Wire) {
+        // A connection that is gone cannot be ended.
+        let said = wire.finish();
+        self.unsaid = said.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
     }
 
     /// Passes on what sending led to.
@@ -146,12 +155,12 @@ impl Shared {
         let _ = self.end.set(ended);
         io.regions.clear();
         io.sender.clear();
-        // A connection that is gone cannot be ended.
-        let _ = if whole {
-            self.wire.finish()
+        if whole {
+            io.finish(&self.wire);
         } else {
-            self.wire.abort()
-        };
+            // A connection that is gone cannot be ended.
+            let _ = self.wire.abort();
+        }
         self.room.close();
         self.talk.close();
         let mut orders = self.orders.lock();
@@ -270,6 +279,7 @@ impl IwarpLink {
                 sender,
                 regions: Regions::default(),
                 early: VecDeque::new(),
+                unsaid: false,
             }),
             orders: Mutex::default(),
             inbox: Mutex::new(Inbox::of(Counted::of(share))),

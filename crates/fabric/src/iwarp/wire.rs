@@ -83,7 +83,8 @@ impl Wire {
     /// Says that nothing more will be sent; what was is still delivered.
     ///
     /// # Errors
-    /// The system's, when the connection is gone, or what is encrypted cannot leave now.
+    /// The system's, when the connection is gone; [`io::ErrorKind::WouldBlock`] when TLS' good-bye does not leave now, and is to be said
+    /// once more.
     pub(super) fn finish(&self) -> io::Result<()> {
         let said = match &self.cover {
             Cover::Clear => return socket::finish(&self.tcp),
@@ -94,8 +95,9 @@ impl Wire {
                 tls.push(&self.tcp).and_then(|()| socket::finish(&self.tcp))
             }
         };
-        if said.is_err() {
-            self.abort()?;
+        match &said {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => self.abort()?,
+            _ => {}
         }
         said
     }
