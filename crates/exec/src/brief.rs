@@ -2,9 +2,10 @@
 //!
 //! Nobody can tell how long a function will run. One that was short lately, and whose inputs are at hand, is tried in the task; when it
 //! needs more than that gives, it starts again on a thread, and nobody sees that it had begun: it sees nothing but what the call
-//! gave it, and nothing that it wrote has left. A task is held for two ticks of a millisecond at most, or for one long instruction
-//! more, and seldom: a try that took too long takes away the credit of hundreds of short calls. A call that only ends late takes away
-//! that of twenty: a machine that gives its time to somebody else now and then makes nothing long that is short.
+//! gave it, and what it wrote was thrown away, or lies in the caller's memory, where it writes the same again. A task is held for two
+//! ticks of a millisecond at most, or for one long instruction more, and seldom: a try that took too long takes away the credit of
+//! hundreds of short calls. A call that only ends late takes away that of twenty: a machine that gives its time to somebody else now and
+//! then makes nothing long that is short.
 
 use std::sync::Arc;
 use std::sync::atomic::{

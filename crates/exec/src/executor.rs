@@ -103,14 +103,6 @@ impl Executor {
         self.workers.load()
     }
 
-    /// Refuses bytes that are no module that could run here.
-    ///
-    /// # Errors
-    /// [`Ending::NoProgram`].
-    pub fn check(&self, wasm: &[u8]) -> Result<(), Ending> {
-        check(&self.limits, wasm)
-    }
-
     pub(crate) fn allowed(&self) -> Arc<AllowList> {
         self.allowed.read().clone()
     }

@@ -62,6 +62,11 @@ impl Slot {
         asking.entry(tenant.to_owned()).or_default().clone()
     }
 
+    /// Whether anybody waits for it, or something came of it.
+    fn is_of_use(&self) -> bool {
+        self.made.get().is_some() || Arc::strong_count(&self.made) > 1
+    }
+
     fn is_ready(&self) -> bool {
         matches!(self.made.get(), Some(Ok(_)))
     }
@@ -136,6 +141,9 @@ impl Programs {
         let mut ready = self.ready.lock();
         ready.uses += 1;
         let used = ready.uses;
+        if !ready.slots.contains_key(digest) {
+            ready.slots.retain(|_, kept| kept.slot.is_of_use());
+        }
         let kept = ready.slots.entry(*digest).or_insert_with(|| Kept {
             slot: Slot::default(),
             used,
@@ -364,6 +372,16 @@ mod tests {
         }
     }
 
+    async fn store(pool: Pool) -> MemoryStore {
+        let store = MemoryStore::new(pool, || 1);
+        let config = NamespaceConfig {
+            tenant: "system".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        store.create_namespace("modules", config).await.unwrap();
+        store
+    }
+
     async fn stored(store: &MemoryStore, wasm: &[u8]) -> ModuleDigest {
         let digest = ModuleDigest(Sha256::digest(wasm).into());
         let address = Address::object("modules", wasm);
@@ -388,12 +406,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_its_own_modules_keeps_no_other_tenant_from_one() {
         let pool = Pool::new(4 << 20);
-        let store = MemoryStore::new(pool.clone(), || 1);
-        let config = NamespaceConfig {
-            tenant: "system".to_owned(),
-            ..NamespaceConfig::default()
-        };
-        store.create_namespace("modules", config).await.unwrap();
+        let store = store(pool.clone()).await;
         let slow = stored(&store, SLOW).await;
         let both = stored(&store, b"both").await;
         let limits = Limits {
@@ -441,5 +454,21 @@ mod tests {
         slow.await.unwrap();
         first.await.unwrap();
         assert_eq!(programs.compiled.load(Relaxed), 2, "each once");
+    }
+
+    #[tokio::test]
+    async fn what_never_came_to_be_is_forgotten() {
+        let pool = Pool::new(4 << 20);
+        let store = store(pool.clone()).await;
+        let clock = Arc::new(SystemClock::default());
+        let limits = Limits::default();
+        let executor = Executor::start(limits, Runs::Interpreted, None, pool, clock);
+        let executor = executor.unwrap();
+        let programs = executor.programs.clone();
+        for number in 0..10 {
+            let missing = allowed("a", ModuleDigest([number; 32]), &[b'0' + number]);
+            assert!(programs.get(&executor, &store, &missing).await.is_err());
+        }
+        assert_eq!(programs.ready.lock().slots.len(), 1);
     }
 }

@@ -186,7 +186,7 @@ fn is_same(one: &Meta, other: &Meta) -> bool {
 
 /// Pieces that the function is to get without asking for each.
 #[derive(Default)]
-struct Run {
+struct Bringing {
     number: u32,
     input: usize,
     upto: u64,
@@ -201,14 +201,14 @@ pub(crate) async fn serve<S: Store>(
     mut upload: Option<&mut S::Upload>,
     service: &mut Service<Done>,
 ) -> Result<Done> {
-    let mut run = Run::default();
+    let mut bringing = Bringing::default();
     let mut asked = VecDeque::new();
     loop {
         let ask = match asked.pop_front() {
             Some(ask) => ask,
             None => {
-                let input = inputs.get_mut(run.input);
-                let next = input.filter(|input| input.position < run.upto.min(input.size));
+                let input = inputs.get_mut(bringing.input);
+                let next = input.filter(|input| input.position < bringing.upto.min(input.size));
                 match next {
                     None => next_ask(service).await?,
                     Some(input) => {
@@ -220,10 +220,10 @@ pub(crate) async fn serve<S: Store>(
                             continue;
                         };
                         let answer = Answer::Piece {
-                            input: run.input,
+                            input: bringing.input,
                             offset,
                             buf: piece?,
-                            run: run.number,
+                            run: bringing.number,
                         };
                         // A function that no longer waits says so itself.
                         let _ = service.answers.send(answer);
@@ -240,12 +240,12 @@ pub(crate) async fn serve<S: Store>(
                 upto: Upto { pieces, end },
                 run: number,
             } => {
-                if input != run.input
-                    && let Some(left) = inputs.get_mut(run.input)
+                if input != bringing.input
+                    && let Some(left) = inputs.get_mut(bringing.input)
                 {
                     left.let_go();
                 }
-                run = Run {
+                bringing = Bringing {
                     number,
                     input,
                     upto: pieces,
@@ -255,8 +255,8 @@ pub(crate) async fn serve<S: Store>(
                 }
             }
             Ask::More(Upto { pieces, end }) => {
-                run.upto = pieces;
-                if let Some(input) = inputs.get_mut(run.input) {
+                bringing.upto = pieces;
+                if let Some(input) = inputs.get_mut(bringing.input) {
                     input.end = end;
                 }
             }
