@@ -389,8 +389,10 @@ impl<S: Store> Admin<S> {
         let namespace = self.found(name)?;
         let deleted = self.store.delete_namespace(name).await;
         deleted.map_err(|error| not_empty(error, &namespace))?;
-        self.identities.unpublish(&namespace).await?;
-        self.identities.forbid_modules_in(&namespace).await?;
+        // It is gone: what one leaves undone the other need not.
+        let unpublished = self.identities.unpublish(&namespace).await;
+        let forbidden = self.identities.forbid_modules_in(&namespace).await;
+        unpublished.and(forbidden)?;
         tracing::info!(namespace = name, "namespace removed");
         Ok(())
     }

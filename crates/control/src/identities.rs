@@ -111,6 +111,9 @@ impl<S: Store> Identities<S> {
             hooks: RwLock::default(),
         };
         identities.catch_up().await?;
+        if let Err(error) = identities.tidy_modules().await {
+            tracing::warn!(%error, "what nobody is allowed any more stays until the next start");
+        }
         Ok(identities)
     }
 

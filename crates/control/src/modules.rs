@@ -3,7 +3,7 @@
 //! The bytes of a module are kept here under their digest, so that what became of the object or file that they came from
 //! matters to nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,6 +30,10 @@ pub struct AllowedModule {
     pub tenant: String,
     /// Where; in all of the tenant's namespaces when `None`.
     pub namespace: Option<String>,
+    /// The number of that namespace: another one that gets its name has none of its leaves. Leaves that were given before this was noted have
+    /// no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_id: Option<u32>,
     /// A name by which calls find it.
     pub name: Option<String>,
     /// A number by which calls find it: the operation of an NVMe command.
@@ -51,6 +55,13 @@ impl AllowedModule {
     /// Where its bytes are: the key in [`SYSTEM_NAMESPACE`](crate::SYSTEM_NAMESPACE).
     pub fn key(&self) -> String {
         format!("{BYTES}{}", self.sha256)
+    }
+
+    /// Whether it is for this namespace, and not for an earlier one of its name.
+    fn is_for(&self, namespace: &NamespaceInfo) -> bool {
+        self.tenant == namespace.config.tenant
+            && self.namespace.as_deref() == Some(namespace.name.as_str())
+            && self.namespace_id.is_none_or(|id| id == namespace.id)
     }
 
     fn place(&self) -> Place {
@@ -147,9 +158,20 @@ impl<S: Store> Identities<S> {
         self.modules.hooks.write().push(Box::new(hook));
     }
 
-    /// All leaves, by tenant and namespace.
+    /// All leaves, by tenant and namespace, but those for namespaces that are gone.
     pub fn modules(&self) -> Vec<Arc<AllowedModule>> {
-        self.modules.all()
+        let mut all = self.modules.all();
+        all.retain(|module| self.holds(module));
+        all
+    }
+
+    /// Whether the namespace that a leave is for is still there.
+    fn holds(&self, module: &AllowedModule) -> bool {
+        let Some(name) = &module.namespace else {
+            return true;
+        };
+        let there = self.store.namespace(name);
+        there.is_ok_and(|there| module.is_for(&there))
     }
 
     /// Allows a module to run. What the same module had in the same place is replaced, but its number: whoever calls by that would
@@ -175,19 +197,15 @@ impl<S: Store> Identities<S> {
         let digest = ModuleDigest(Sha256::digest(&wasm).into());
         let _changing = self.begin_change().await?;
         self.tenant(&leave.tenant)?;
-        if let Some(name) = &leave.namespace {
-            let theirs = self.store.namespace(name);
-            if theirs.map_or(true, |there| there.config.tenant != leave.tenant) {
-                return Err(Error::new(
-                    Kind::NotFound,
-                    format!("tenant {:?} has no namespace {name:?}", leave.tenant),
-                ));
-            }
-        }
+        let namespace_id = match &leave.namespace {
+            None => None,
+            Some(name) => Some(self.namespace_of(&leave.tenant, name)?.id),
+        };
         let mut module = AllowedModule {
             sha256: digest.to_string(),
             tenant: leave.tenant,
             namespace: leave.namespace,
+            namespace_id,
             name: leave.name,
             number: leave.number,
             function: leave.function,
@@ -195,6 +213,7 @@ impl<S: Store> Identities<S> {
             created: self.now_ms(),
         };
         let same = self.modules.known.read().get(&module.place()).cloned();
+        let same = same.filter(|same| self.holds(same));
         module.number = module.number.or(same.as_ref().and_then(|same| same.number));
         self.check_unique(&module, same.as_deref())?;
         let module = Arc::new(module);
@@ -208,6 +227,17 @@ impl<S: Store> Identities<S> {
             known.insert(place, module.clone());
         });
         Ok(module)
+    }
+
+    /// The namespace of that name, if it is the tenant's.
+    fn namespace_of(&self, tenant: &str, name: &str) -> Result<Arc<NamespaceInfo>> {
+        let found = self.store.namespace(name).ok();
+        let theirs = found.filter(|there| there.config.tenant == tenant);
+        theirs.ok_or_else(|| {
+            let name = names::shown(name);
+            let text = format!("tenant {tenant:?} has no namespace {name:?}");
+            Error::new(Kind::NotFound, text)
+        })
     }
 
     /// Refuses what another has, beside what the same module has there already.
@@ -234,6 +264,7 @@ impl<S: Store> Identities<S> {
             other.tenant == module.tenant
                 && other.namespace == module.namespace
                 && other.sha256 != module.sha256
+                && self.holds(other)
         });
         let taken = others.find(|other| {
             (module.name.is_some() && other.name == module.name)
@@ -279,14 +310,33 @@ impl<S: Store> Identities<S> {
         self.forbid_all(|module| module.tenant == tenant).await
     }
 
-    /// Takes all leaves for a namespace that was removed, which one that is made later under its name must not have.
+    /// Takes all leaves for a namespace that was removed.
     pub(crate) async fn forbid_modules_in(&self, namespace: &NamespaceInfo) -> Result<()> {
         let _changing = self.begin_change().await?;
-        let there = |module: &AllowedModule| {
-            module.tenant == namespace.config.tenant
-                && module.namespace.as_deref() == Some(namespace.name.as_str())
-        };
-        self.forbid_all(there).await
+        self.forbid_all(|module| module.is_for(namespace)).await
+    }
+
+    /// Takes leaves away for namespaces that are gone, by whichever door they went, and removes bytes that no leave names: an end in the
+    /// midst of a change left them.
+    pub(crate) async fn tidy_modules(&self) -> Result<()> {
+        let _changing = self.begin_change().await?;
+        if self.modules.all().iter().any(|module| !self.holds(module)) {
+            // A namespace that is not heard of yet would be gone.
+            self.store.settle().await?;
+            self.forbid_all(|module| !self.holds(module)).await?;
+        }
+        if self.is_shared {
+            // They may be of a leave that another gateway is about to give.
+            return Ok(());
+        }
+        let named = self.modules.all();
+        let named: HashSet<&str> = named.iter().map(|module| &*module.sha256).collect();
+        for sha256 in self.records.names(BYTES).await? {
+            if !named.contains(&*sha256) {
+                self.records.forget(BYTES, &sha256).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn forbid_all(&self, which: impl Fn(&AllowedModule) -> bool) -> Result<()> {

@@ -112,6 +112,14 @@ impl<S: Store> Records<S> {
         Ok(seen)
     }
 
+    /// The names of all that there is in a folder.
+    pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>> {
+        let listed = self.list(folder).await?;
+        let names = listed.keys().map(|key| String::from_utf8_lossy(key));
+        let names = names.filter_map(|key| key.strip_prefix(folder).map(str::to_owned));
+        Ok(names.collect())
+    }
+
     async fn list(&self, folder: &str) -> Result<Folder> {
         let mut listed = Folder::new();
         loop {

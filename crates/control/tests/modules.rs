@@ -51,6 +51,14 @@ async fn kind(identities: &Known, leave: Leave, wasm: &[u8]) -> Kind {
         .kind
 }
 
+async fn put(store: &MemoryStore, key: &str, bytes: Vec<u8>) {
+    let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+    let stored = store.store(address, StoreOptions::default());
+    let mut upload = stored.await.unwrap();
+    upload.write(Buf::from(bytes)).await.unwrap();
+    upload.commit(Seal::default()).await.unwrap();
+}
+
 async fn has_bytes(store: &MemoryStore, key: &str) -> bool {
     store
         .stat(Address::object(SYSTEM_NAMESPACE, key.as_bytes()), None)
@@ -171,12 +179,7 @@ async fn leaves_have_a_most_and_each_can_be_changed() {
             ..AllowedModule::clone(&first)
         };
         let key = format!("module/alice//{}", other.sha256);
-        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
-        let stored = store.store(address, StoreOptions::default());
-        let mut upload = stored.await.unwrap();
-        let record = serde_json::to_vec(&other).unwrap();
-        upload.write(Buf::from(record)).await.unwrap();
-        upload.commit(Seal::default()).await.unwrap();
+        put(&store, &key, serde_json::to_vec(&other).unwrap()).await;
     }
     let identities = open(&store).await;
     assert_eq!(identities.modules().len(), MOST);
@@ -276,4 +279,24 @@ async fn a_tenants_modules_go_with_it() {
     identities.remove_tenant("bob").await.unwrap();
     assert!(identities.modules().is_empty());
     assert!(!has_bytes(&store, &one.key()).await);
+}
+
+#[tokio::test]
+async fn what_a_change_left_behind_goes_when_the_store_is_opened() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let allow = async |leave, wasm: &[u8]| {
+        let allowed = identities.allow_module(leave, wasm.to_vec());
+        allowed.await.unwrap()
+    };
+    let kept = allow(leave("alice", Some("of-alice"), None, None), b"kept").await;
+    let gone = allow(leave("bob", Some("of-bob"), None, None), b"gone").await;
+    store.delete_namespace("of-bob").await.unwrap();
+    let unnamed = format!("module-bytes/{}", "a".repeat(64));
+    put(&store, &unnamed, b"of no leave".to_vec()).await;
+    let reopened = open(&store).await;
+    assert_eq!(reopened.modules(), [kept.clone()]);
+    assert!(has_bytes(&store, &kept.key()).await);
+    assert!(!has_bytes(&store, &gone.key()).await);
+    assert!(!has_bytes(&store, &unnamed).await);
 }

@@ -1,8 +1,9 @@
 //! Which modules may run where. Whatever is not here may not.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use forebay_store::{ErrorKind, Module, ModuleDigest, Result, StoreError};
+use forebay_store::{ErrorKind, Module, ModuleDigest, NamespaceInfo, Result, StoreError};
 
 /// Leave for one module to run over the values of a tenant, or of one of its namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Allowed {
     pub tenant: String,
     /// Where; in all of the tenant's namespaces when `None`.
     pub namespace: Option<String>,
+    /// The number of that namespace: in another one that has got its name it may not run. In whichever has the name when `None`.
+    pub namespace_id: Option<u32>,
     /// A name by which calls may find it.
     pub name: Option<String>,
     /// A number by which calls may find it.
@@ -30,6 +33,12 @@ impl Allowed {
             Module::Name(name) => self.name.as_deref() == Some(name),
             Module::Number(number) => self.number == Some(number),
         }
+    }
+
+    /// Whether it is for this namespace alone.
+    fn is_for(&self, namespace: &NamespaceInfo) -> bool {
+        self.namespace.as_deref() == Some(namespace.name.as_str())
+            && self.namespace_id.is_none_or(|id| id == namespace.id)
     }
 }
 
@@ -54,7 +63,12 @@ impl AllowList {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
-    pub fn find(&self, tenant: &str, module: Module<'_>, namespaces: &[&str]) -> Result<&Allowed> {
+    pub fn find(
+        &self,
+        tenant: &str,
+        module: Module<'_>,
+        namespaces: &[Arc<NamespaceInfo>],
+    ) -> Result<&Allowed> {
         self.means(tenant, module, namespaces).ok_or_else(|| {
             StoreError::new(
                 ErrorKind::Denied,
@@ -67,12 +81,17 @@ impl AllowList {
         })
     }
 
-    fn means(&self, tenant: &str, module: Module<'_>, namespaces: &[&str]) -> Option<&Allowed> {
+    fn means(
+        &self,
+        tenant: &str,
+        module: Module<'_>,
+        namespaces: &[Arc<NamespaceInfo>],
+    ) -> Option<&Allowed> {
         let Some((first, others)) = namespaces.split_first() else {
             return self.in_one(tenant, module, None);
         };
         let found = self.in_one(tenant, module, Some(first))?;
-        let same = |namespace: &&str| {
+        let same = |namespace: &Arc<NamespaceInfo>| {
             let there = self.in_one(tenant, module, Some(namespace));
             there.is_some_and(|there| there.digest == found.digest)
         };
@@ -84,21 +103,21 @@ impl AllowList {
         &self,
         tenant: &str,
         module: Module<'_>,
-        namespace: Option<&str>,
+        namespace: Option<&NamespaceInfo>,
     ) -> Option<&Allowed> {
-        let all = self.by_tenant.get(tenant)?.iter();
-        let of = |here: Option<&str>| {
+        let mut all = self.by_tenant.get(tenant)?.iter();
+        let own = namespace.and_then(|namespace| {
             let mut all = all.clone();
-            all.find(|one| one.namespace.as_deref() == here && one.is(module))
-        };
-        namespace
-            .and_then(|name| of(Some(name)))
-            .or_else(|| of(None))
+            all.find(|one| one.is_for(namespace) && one.is(module))
+        });
+        own.or_else(|| all.find(|one| one.namespace.is_none() && one.is(module)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_store::NamespaceConfig;
+
     use super::*;
 
     fn allowed(digest: u8, namespace: Option<&str>, name: &str) -> Allowed {
@@ -106,11 +125,22 @@ mod tests {
             digest: ModuleDigest([digest; 32]),
             tenant: "alice".to_owned(),
             namespace: namespace.map(str::to_owned),
+            namespace_id: None,
             name: Some(name.to_owned()),
             number: Some(u32::from(digest)),
             function: None,
             place: ("system".to_owned(), b"module".to_vec()),
         }
+    }
+
+    fn namespace(name: &str, id: u32) -> Arc<NamespaceInfo> {
+        Arc::new(NamespaceInfo {
+            name: name.to_owned(),
+            id,
+            created: 0,
+            revision: 0,
+            config: NamespaceConfig::default(),
+        })
     }
 
     fn found(
@@ -119,7 +149,8 @@ mod tests {
         module: Module<'_>,
         namespaces: &[&str],
     ) -> Option<u8> {
-        let found = list.find(tenant, module, namespaces);
+        let namespaces: Vec<_> = namespaces.iter().map(|name| namespace(name, 1)).collect();
+        let found = list.find(tenant, module, &namespaces);
         if let Err(error) = &found {
             assert_eq!(error.kind(), ErrorKind::Denied);
         }
@@ -148,6 +179,20 @@ mod tests {
             ),
             None
         );
+    }
+
+    #[test]
+    fn another_namespace_of_the_name_has_none_of_its_leaves() {
+        let own = Allowed {
+            namespace_id: Some(1),
+            ..allowed(1, Some("photos"), "count")
+        };
+        let list = AllowList::new([own, allowed(2, None, "count")]);
+        let module = Module::Name("count");
+        for (id, digest) in [(1, 1), (2, 2)] {
+            let found = list.find("alice", module, &[namespace("photos", id)]);
+            assert_eq!(found.unwrap().digest, ModuleDigest([digest; 32]));
+        }
     }
 
     #[test]

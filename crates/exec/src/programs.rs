@@ -396,6 +396,7 @@ mod tests {
             digest,
             tenant: tenant.to_owned(),
             namespace: None,
+            namespace_id: None,
             name: None,
             number: None,
             function: None,

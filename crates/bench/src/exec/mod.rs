@@ -175,6 +175,7 @@ impl Bench {
                 digest,
                 tenant: NAMESPACE.to_owned(),
                 namespace: None,
+                namespace_id: None,
                 name: None,
                 number: None,
                 function: None,

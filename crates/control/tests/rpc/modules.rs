@@ -6,14 +6,14 @@ use bytes::Bytes;
 use forebay_api::v1;
 use forebay_api::v1::add_module_request::Source;
 use forebay_control::SYSTEM_NAMESPACE;
-use forebay_store::{Address, Store};
+use forebay_store::{Address, ErrorKind, Store};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tonic::Code;
 
 use crate::execute::{all, call, door};
-use crate::harness::{Client, Door, Once, refusal};
+use crate::harness::{Client, Door, Once, refusal, refused};
 
 fn module(namespace: &str) -> v1::AddModuleRequest {
     v1::AddModuleRequest {
@@ -90,6 +90,38 @@ async fn what_is_allowed_in_a_namespace_goes_with_it() {
     let left = left.unwrap().into_inner().modules;
     let places: Vec<&str> = left.iter().map(|one| one.namespace.as_str()).collect();
     assert_eq!(places, ["", "data"]);
+}
+
+#[tokio::test]
+async fn a_leave_is_for_a_namespace_and_not_for_its_name() {
+    let (door, mut red, _) = door().await;
+    let mut root = door.root().await;
+    let places = async |red: &mut Client| {
+        let listed = red.execution.list_modules(v1::ListModulesRequest {}).await;
+        let listed = listed.unwrap().into_inner().modules;
+        let places = listed.into_iter().map(|one| one.namespace);
+        places.collect::<Vec<_>>()
+    };
+    let remove = || v1::RemoveNamespaceRequest {
+        name: "other".into(),
+    };
+    // It is removed by another door, or by this one, though its leave cannot be.
+    for elsewhere in [true, false] {
+        red.namespace("other").await;
+        root.execution.add_module(module("other")).await.unwrap();
+        assert_eq!(places(&mut red).await, ["other"]);
+        match elsewhere {
+            true => door.store.delete_namespace("other").await.unwrap(),
+            false => {
+                *door.beside.unmaking.lock() = Some(ErrorKind::Io);
+                let removed = red.admin.remove_namespace(remove()).await;
+                refused(removed, Code::Internal, "IO");
+            }
+        }
+        red.namespace("other").await;
+        assert!(places(&mut red).await.is_empty());
+        red.admin.remove_namespace(remove()).await.unwrap();
+    }
 }
 
 /// A call of root's that its client gives up while it waits beside a call of the store.

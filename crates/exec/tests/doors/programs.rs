@@ -182,6 +182,7 @@ pub async fn allow(store: &impl Store, executor: &Executor, tenant: &str, others
             digest,
             tenant: tenant.to_owned(),
             namespace: None,
+            namespace_id: None,
             name: Some(format!("op{number}")),
             number: Some(number),
             function: None,

@@ -38,6 +38,7 @@ async fn names_numbers_and_functions() {
         digest,
         tenant: "alice".to_owned(),
         namespace: Some("hers".to_owned()),
+        namespace_id: None,
         name: Some("greet".to_owned()),
         number: Some(7),
         function: Some("other".to_owned()),

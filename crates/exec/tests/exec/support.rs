@@ -132,6 +132,7 @@ impl<S: Store> World<S> {
             digest,
             tenant: tenant.to_owned(),
             namespace: None,
+            namespace_id: None,
             name: None,
             number: None,
             function: None,

@@ -287,6 +287,7 @@ fn module(module: v1::AllowedModule) -> Module {
         sha256: digest.map_or_else(|_| String::new(), |digest| ModuleDigest(digest).to_string()),
         tenant: module.tenant,
         namespace: given(module.namespace),
+        namespace_id: None,
         name: given(module.name),
         number: module.number,
         function: given(module.function),

@@ -85,6 +85,7 @@ fn allowed(module: &AllowedModule) -> Option<Allowed> {
         digest: module.digest()?,
         tenant: module.tenant.clone(),
         namespace: module.namespace.clone(),
+        namespace_id: module.namespace_id,
         name: module.name.clone(),
         number: module.number,
         function: module.function.clone(),
