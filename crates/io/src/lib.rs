@@ -13,6 +13,7 @@
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
 //! - [`Slots`]: futures side by side in one task; [`Patience`], [`Watch`]: how long to look before sleeping.
 //! - `socket`: sends and receives on a stream from and into several places at once; connections and how they are to behave.
+//! - `unmapping`: letting go of much mapped memory without keeping anybody waiting.
 //! - [`counters`]: what rings and workers did, for metrics; [`Striped`]: what threads count without sharing it.
 //!
 //! # Completion and cancellation
@@ -49,6 +50,7 @@ pub mod sim;
 mod slots;
 pub mod socket;
 mod striped;
+pub mod unmapping;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};

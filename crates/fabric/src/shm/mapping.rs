@@ -1,13 +1,11 @@
-//! How much is mapped in this process, and how many files at once: what all have together, and each tenant of it; and where that is done
-//! which may take its time.
+//! How much is mapped in this process, and how many files at once: what all have together, and each tenant of it; and where they are
+//! mapped, which may take its time.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use forebay_io::passing::Owner;
-use forebay_mem::Region;
-use tokio::runtime::Handle;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -22,9 +20,6 @@ const MAPPED_MAX: usize = 16_384;
 
 /// Files of file systems that are mapped at once, over all links: each has a thread.
 const MAPPING_MAX: usize = 16;
-
-/// Of so much it takes some milliseconds to give back the pages, when nobody else has them.
-pub(super) const MUCH_BYTES: usize = 64 << 20;
 
 /// What one tenant may have of all these, over all links of all its sessions: the half, so that others find room.
 const TENANT_PART: usize = 2;
@@ -147,20 +142,13 @@ pub(super) async fn apart<T: Send + 'static>(
     mapped.await.map_err(|_| Refusal::Busy)?
 }
 
-/// Has a thread that may wait unmap what takes its time, where there is one.
-pub(super) fn unmap_apart(memory: Arc<Region>) {
-    match Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(memory))),
-        Err(_) => drop(memory),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
     use forebay_io::{SystemClock, passing};
+    use forebay_mem::Region;
     use tokio::net::UnixStream;
     use tokio::time::pause;
 

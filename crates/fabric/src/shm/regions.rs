@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use forebay_io::passing::Passed;
+use forebay_io::unmapping::{let_go, unmapped_apart};
 use forebay_mem::{Region, RegionSlice};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::control::{Outgoing, Uses};
 use super::frame::Refusal;
-use super::mapping::{MUCH_BYTES, Room, Share, apart, unmap_apart};
+use super::mapping::{Room, Share, apart};
 use crate::{Access, Error, ErrorKind, RemoteRange, Result, Stag};
 
 /// Regions that one end of a link may have exposed at once. A [`Stag`]'s low bits are its slot, the others its generation there.
@@ -61,14 +62,10 @@ impl Offered {
             .map_err(|_| Refusal::Invalid)?;
         // Memory or a local file, which stays open with the mapping.
         drop(file.into_known());
-        let memory = match len < MUCH_BYTES {
-            true => memory,
-            false => memory.letting_go(unmap_apart),
-        };
         Ok(Mapped {
             stag: self.stag,
             access: self.access,
-            memory,
+            memory: unmapped_apart(memory),
             withdrawn: self.withdrawn,
         })
     }
@@ -189,9 +186,21 @@ impl PeerRegions {
         self.closed = true;
     }
 
-    /// Forgets all. They are returned, so that the caller unmaps them outside of its locks.
+    /// Forgets all. They are returned, so that the caller unmaps them outside of its locks, when it drops that.
     pub(super) fn take_all(&mut self) -> impl Sized + use<> {
-        std::mem::take(&mut self.slots)
+        Forgotten(std::mem::take(&mut self.slots))
+    }
+}
+
+/// Regions that nobody finds any more.
+struct Forgotten(Vec<Option<Mapped>>);
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        let mapped = std::mem::take(&mut self.0);
+        let bytes = mapped.iter().flatten().map(|one| one.memory.len());
+        let bytes = bytes.fold(0, usize::saturating_add);
+        let_go(mapped, bytes);
     }
 }
 

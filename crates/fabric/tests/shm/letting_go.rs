@@ -243,17 +243,23 @@ fn memory_that_may_vanish_is_copied_not_mapped() {
     });
 }
 
-/// Whose pages go with it, which takes its time.
-#[test]
-fn much_memory_is_unmapped_beside_the_link() {
-    const MUCH: usize = 64 << 20;
+/// So much takes its time to unmap: its pages go with it.
+const MUCH: usize = 64 << 20;
+
+/// Runs with one thread that may wait.
+fn run_with_one_that_waits(future: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder
         .enable_all()
         .max_blocking_threads(1)
         .build()
         .unwrap();
-    runtime.block_on(async {
+    runtime.block_on(future);
+}
+
+#[test]
+fn much_memory_is_unmapped_beside_the_link() {
+    run_with_one_that_waits(async {
         let ends = ends().await;
         let (little, ..) = exposed(&ends).await;
         let much = Region::memfd(MUCH).unwrap().slice(0..MUCH).unwrap();
@@ -269,6 +275,28 @@ fn much_memory_is_unmapped_beside_the_link() {
         ends.server.link.recv(&mut message).await.unwrap().unwrap();
         drop(go_on);
         withdrawal.await;
+        waiting.await.unwrap().unwrap_err();
+    });
+}
+
+/// Also what is little each by itself.
+#[test]
+fn what_is_much_together_is_unmapped_beside_the_link_at_its_end() {
+    const HALF: usize = MUCH / 2;
+    run_with_one_that_waits(async {
+        let ends = ends().await;
+        let mut exposures = Vec::new();
+        for _ in 0..2 {
+            let half = Region::memfd(HALF).unwrap().slice(0..HALF).unwrap();
+            exposures.push(ends.client.expose(half, Access::Write).await.unwrap());
+        }
+        let (go_on, wait) = mpsc::channel::<()>();
+        let waiting = tokio::task::spawn_blocking(move || wait.recv());
+        ends.client.close(CloseReason::Done);
+        let mut closed = pin!(ends.client.closed());
+        assert_waits(closed.as_mut()).await;
+        drop(go_on);
+        closed.await;
         waiting.await.unwrap().unwrap_err();
     });
 }

@@ -10,6 +10,8 @@ impl Errno {
     pub(super) const DENIED: Errno = Errno(1);
     /// ENOENT.
     pub(super) const MISSING: Errno = Errno(2);
+    /// EBUSY.
+    pub(super) const BUSY: Errno = Errno(16);
     /// EEXIST.
     pub(super) const EXISTS: Errno = Errno(17);
     /// EINVAL.

@@ -2,61 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use forebay_io::passing::Passed;
-use forebay_mem::{PAGE_BYTES, Region, RegionId, RegionSlice};
+use forebay_io::unmapping::let_go;
+use forebay_mem::{PAGE_BYTES, RegionSlice};
 use forebay_proto::vfio_user::{DmaMap, DmaUnmap};
 use tokio::sync::mpsc;
 
 use super::errno::Errno;
+use super::mapping::{Mapped, Offered, Turns};
 
 /// Ranges that one client may have mapped.
 pub(super) const MAPS_MAX: usize = 4096;
-
-/// Bytes of one range, and of all that this process has mapped: address space is bounded, too.
-const MAP_BYTES_MAX: u64 = 1 << 40;
-const MAPPED_BYTES_MAX: u64 = 1 << 44;
-
-/// Mappings of this process, over all clients; the system has a bound (`vm.max_map_count`, 65,530) that other parts need, too.
-const MAPPED_MAX: usize = 16_384;
-
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
-static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// A share of what this process may map; given back when dropped.
-struct Room(u64);
-
-impl Room {
-    fn take(bytes: u64) -> Option<Room> {
-        let room = Room(bytes);
-        let count = MAPPED.fetch_add(1, Relaxed);
-        let total = MAPPED_BYTES.fetch_add(bytes, Relaxed);
-        (count < MAPPED_MAX && total.saturating_add(bytes) <= MAPPED_BYTES_MAX).then_some(room)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        MAPPED.fetch_sub(1, Relaxed);
-        MAPPED_BYTES.fetch_sub(self.0, Relaxed);
-    }
-}
-
-/// What goes when the last use of a mapping goes.
-struct Pin {
-    name: u64,
-    released: mpsc::UnboundedSender<u64>,
-    _room: Room,
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        // Nobody is told any more when the client is gone.
-        let _ = self.released.send(self.name);
-    }
-}
 
 struct Mapping {
     size: u64,
@@ -159,15 +116,30 @@ impl Place {
 pub(super) struct Unmapped {
     /// What is still to be [released](Memory::poll_released).
     pub(super) names: Vec<u64>,
-    regions: Vec<RegionId>,
+    /// What was near. It goes with this, when its users have let go of it.
+    near: Leaving,
     /// What was far.
     far: Vec<Range<u64>>,
+}
+
+/// Memory on its way out; of much, wherever it is dropped, the thread goes on.
+#[derive(Debug, Default)]
+struct Leaving(Vec<RegionSlice>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.0);
+        let bytes = memory.iter().map(RegionSlice::len);
+        let bytes = bytes.fold(0, usize::saturating_add);
+        let_go(memory, bytes);
+    }
 }
 
 impl Unmapped {
     /// Whether this memory was taken away.
     pub(super) fn holds(&self, memory: &RegionSlice) -> bool {
-        self.regions.contains(&memory.region().id())
+        let id = memory.region().id();
+        self.near.0.iter().any(|near| near.region().id() == id)
     }
 
     /// Whether far memory among these bytes was taken away.
@@ -183,6 +155,7 @@ impl Unmapped {
 pub(super) struct Memory {
     by_address: BTreeMap<u64, Mapping>,
     last_name: u64,
+    turns: Turns,
     /// There is far memory, or was.
     any_far: bool,
     tell: mpsc::UnboundedSender<u64>,
@@ -195,6 +168,7 @@ impl Memory {
         Memory {
             by_address: BTreeMap::new(),
             last_name: 0,
+            turns: Turns::new(),
             any_far: false,
             tell,
             released,
@@ -206,8 +180,8 @@ impl Memory {
         self.any_far
     }
 
-    /// Maps a range; without a file it is far.
-    pub(super) fn map(&mut self, map: &DmaMap, file: Option<Passed>) -> Result<(), Errno> {
+    /// Whether a range may be mapped beside those that are.
+    fn check(&self, map: &DmaMap) -> Result<(), Errno> {
         let pages = [map.address, map.size, map.offset];
         if pages.iter().any(|&value| value % PAGE_BYTES as u64 != 0) {
             return Err(Errno::INVALID);
@@ -220,35 +194,45 @@ impl Memory {
         if self.by_address.len() >= MAPS_MAX {
             return Err(Errno::NO_SPACE);
         }
-        let mapped = match file {
-            None => None,
-            Some(file) => {
-                if map.size > MAP_BYTES_MAX {
-                    return Err(Errno::NO_SPACE);
-                }
-                self.last_name += 1;
-                let pin = Pin {
-                    name: self.last_name,
-                    released: self.tell.clone(),
-                    _room: Room::take(map.size).ok_or(Errno::NO_SPACE)?,
-                };
-                let len = usize::try_from(map.size).map_err(|_| Errno::INVALID)?;
-                let memory = Region::received(&file, map.offset, len, map.writable, Box::new(pin))
-                    .map_err(|_| Errno::INVALID)?;
-                // Memory or a local file, which stays open with the mapping.
-                drop(file.into_known());
-                Some((self.last_name, memory))
-            }
-        };
+        Ok(())
+    }
+
+    /// Takes room for a range that the client gives a file of, which is then to be mapped and [kept](Memory::keep).
+    pub(super) fn offer(&mut self, map: &DmaMap) -> Result<Offered, Errno> {
+        self.check(map)?;
+        self.last_name += 1;
+        Offered::new(map, self.last_name, self.tell.clone())
+    }
+
+    /// The client's turns to have files mapped that may have to be waited for.
+    pub(super) fn turns(&self) -> Turns {
+        self.turns.clone()
+    }
+
+    /// Keeps a range that was offered and mapped, unless another has come in its place meanwhile.
+    pub(super) fn keep(&mut self, mapped: Mapped) -> Result<(), Errno> {
+        let Mapped { map, name, memory } = mapped;
+        self.check(&map)?;
+        self.insert(&map, Some((name, memory)));
+        Ok(())
+    }
+
+    /// Keeps a range without a file.
+    pub(super) fn keep_far(&mut self, map: &DmaMap) -> Result<(), Errno> {
+        self.check(map)?;
+        self.any_far = true;
+        self.insert(map, None);
+        Ok(())
+    }
+
+    fn insert(&mut self, map: &DmaMap, mapped: Option<(u64, RegionSlice)>) {
         let mapping = Mapping {
             size: map.size,
             readable: map.readable,
             writable: map.writable,
             mapped,
         };
-        self.any_far |= mapping.mapped.is_none();
         self.by_address.insert(map.address, mapping);
-        Ok(())
     }
 
     /// Takes a range away: exactly one that was mapped, or all.
@@ -270,7 +254,7 @@ impl Memory {
             match mapping.mapped {
                 Some((name, memory)) => {
                     unmapped.names.push(name);
-                    unmapped.regions.push(memory.region().id());
+                    unmapped.near.0.push(memory);
                 }
                 // The sum was checked when it was mapped.
                 None => unmapped.far.push(address..address + mapping.size),
@@ -352,5 +336,13 @@ impl Memory {
             let offset = piece.range().start.checked_sub(memory.range().start)?;
             (memory.region().id() == id).then(|| begin + offset as u64)
         })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let mapped = std::mem::take(&mut self.by_address).into_values();
+        let near = mapped.filter_map(|mapping| Some(mapping.mapped?.1));
+        drop(Leaving(near.collect()));
     }
 }

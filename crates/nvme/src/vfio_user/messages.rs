@@ -1,7 +1,9 @@
 //! What is done on the client's messages.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use forebay_io::passing::Passed;
@@ -12,6 +14,7 @@ use forebay_proto::vfio_user::{
     Access, Capabilities, DmaUnmap, FILES_MAX, Header, Kind, MAJOR, MINOR, PayloadAccess,
     REGION_BAR0, REGION_CONFIG, REGIONS, Request, Version, message, put_version,
 };
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::asking::Asks;
 use super::bar::{BAR_BYTES, DOORBELLS};
@@ -19,10 +22,11 @@ use super::channel::{Channel, Message};
 use super::device::{Device, Reset};
 use super::errno::Errno;
 use super::interrupts::Interrupts;
+use super::mapping::Mapped;
 use super::memory::MAPS_MAX;
 use super::pci::CONFIG_BYTES;
 
-/// Answers that wait for memory to be released or a reset to end; more requests wait in the socket then.
+/// Answers that wait for memory to be mapped or released, or a reset to end; more requests wait in the socket then.
 const WAITING_MAX: usize = 64;
 
 /// Messages that a client may leave in the socket, answers to it and [questions](super::asking): one that reads nothing is not listened
@@ -35,6 +39,7 @@ pub(super) struct Messages {
     asks: Asks,
     /// What was agreed on; nothing before that but `VERSION`.
     agreed: Option<Agreed>,
+    mapping: FuturesUnordered<Mapping>,
     unmapping: Vec<Unmapping>,
     resetting: Vec<Header>,
     /// Where answers are written.
@@ -49,6 +54,9 @@ struct Agreed {
     /// It did, or at least it was told how.
     mapped: bool,
 }
+
+/// A file that is mapped elsewhere, and the request for that.
+type Mapping = Pin<Box<dyn Future<Output = (Header, Result<Mapped, Errno>)> + Send>>;
 
 /// A range whose last use is awaited.
 struct Unmapping {
@@ -71,6 +79,7 @@ impl Messages {
             channel,
             asks,
             agreed: None,
+            mapping: FuturesUnordered::new(),
             unmapping: Vec::new(),
             resetting: Vec::new(),
             out: Vec::new(),
@@ -97,6 +106,11 @@ impl Messages {
         while let Poll::Ready(name) = device.memory.poll_released(cx) {
             self.released(name)?;
         }
+        while let Poll::Ready(Some((header, mapped))) = self.mapping.poll_next_unpin(cx) {
+            let kept = mapped.and_then(|mapped| device.memory.keep(mapped));
+            device.find();
+            self.answer(&header, kept, |_| {})?;
+        }
         if device.memory.any_far() {
             // A reset waits for nobody's answer.
             let cut = device.reset.is_some();
@@ -105,9 +119,8 @@ impl Messages {
         if let Poll::Ready(Err(error)) = self.channel.poll_flush(cx) {
             return Poll::Ready(Err(error));
         }
-        if self.unmapping.len() + self.resetting.len() >= WAITING_MAX
-            || self.channel.unsent() >= UNSENT_MAX
-        {
+        let waiting = self.mapping.len() + self.unmapping.len() + self.resetting.len();
+        if waiting >= WAITING_MAX || self.channel.unsent() >= UNSENT_MAX {
             return Poll::Pending;
         }
         match std::task::ready!(self.channel.poll_receive(cx))? {
@@ -193,7 +206,21 @@ impl Messages {
                 if !files.is_empty() {
                     return Err(Errno::INVALID);
                 }
-                device.memory.map(map, file)?;
+                match file {
+                    None => device.memory.keep_far(map)?,
+                    Some(file) if file.is_memory() => {
+                        let mapped = device.memory.offer(map)?.map(file)?;
+                        device.memory.keep(mapped)?;
+                    }
+                    // Somebody may serve that file, who might never answer.
+                    Some(file) => {
+                        let (header, turns) = (*header, device.memory.turns());
+                        let mapped = device.memory.offer(map)?.map_apart(file, turns);
+                        let mapping = async move { (header, mapped.await) };
+                        self.mapping.push(Box::pin(mapping));
+                        return Ok(Answer::Waits);
+                    }
+                }
                 device.find();
             }
             Request::DmaUnmap(unmap) => {

@@ -41,6 +41,9 @@
 //! `DMA_UNMAP` is answered when the last use of the memory has ended: no transfer that has begun is cut off, and nothing lands there
 //! afterwards. A reset ends when the last command has. When the client dies, transfers that a disk has begun keep its memory mapped
 //! until they are over.
+//!
+//! To look at a file of a file system, and to map it, may take as long as whoever serves that likes, and to unmap much memory takes some
+//! milliseconds: threads of their own do that, while other clients of this thread, and the other requests of this one, are served.
 
 mod asking;
 mod bar;
@@ -51,6 +54,7 @@ mod doorbells;
 mod errno;
 mod far;
 mod interrupts;
+mod mapping;
 mod memory;
 mod messages;
 mod payload;

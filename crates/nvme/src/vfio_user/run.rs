@@ -86,10 +86,11 @@ impl Ended {
 /// What a device is served with.
 pub(super) struct Run<'a, E, F> {
     pub(super) messages: Messages,
+    /// Commands, which go before the memory that they use.
+    pub(super) slots: Slots<F>,
     pub(super) device: Device<'a>,
     /// Executes a command with its data.
     pub(super) execute: E,
-    pub(super) slots: Slots<F>,
     /// The most data of a command for keys and values, but for a key, in bytes. The controller knows the most of others.
     pub(super) kv_bytes_max: u64,
     state: State,
@@ -128,9 +129,9 @@ where
     ) -> Run<'a, E, F> {
         Run {
             messages,
+            slots: Slots::new(COMMANDS_MAX),
             device,
             execute,
-            slots: Slots::new(COMMANDS_MAX),
             kv_bytes_max,
             state: State {
                 started: Instant::now(),

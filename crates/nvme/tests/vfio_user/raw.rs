@@ -89,12 +89,22 @@ impl Raw {
         payload: &[u8],
         files: &[BorrowedFd<'_>],
     ) -> Result<Vec<u8>, Refusal> {
+        self.begin(number, payload, files).await;
+        self.answer(number).await
+    }
+
+    /// Asks, and waits for nothing.
+    async fn begin(&mut self, number: u16, payload: &[u8], files: &[BorrowedFd<'_>]) {
         let mut bytes = Vec::new();
         let kind = Kind::Command { no_reply: false };
         message(&mut bytes, 9, number, kind, |out| {
             out.extend_from_slice(payload)
         });
         self.send(&bytes, files).await;
+    }
+
+    /// The next answer, which is to what was asked so.
+    pub async fn answer(&mut self, number: u16) -> Result<Vec<u8>, Refusal> {
         let (header, payload) = self.receive().await.ok_or(Refusal::Closed)?;
         assert_eq!((header.id, header.number), (9, number));
         match header.kind {
@@ -109,10 +119,18 @@ impl Raw {
         request: &Request<'_>,
         files: &[&impl AsFd],
     ) -> Result<Vec<u8>, Refusal> {
+        let number = self.begin_request(request, files).await;
+        self.answer(number).await
+    }
+
+    /// Makes a request that is answered later; its number.
+    pub async fn begin_request(&mut self, request: &Request<'_>, files: &[&impl AsFd]) -> u16 {
         let mut payload = Vec::new();
         request.put(&mut payload);
         let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-        self.ask(request.command() as u16, &payload, &files).await
+        let number = request.command() as u16;
+        self.begin(number, &payload, &files).await;
+        number
     }
 
     pub fn take_files(&mut self) -> VecDeque<Passed> {

@@ -1,13 +1,22 @@
 //! Memory that the client takes back: the device lets go of it, whatever became of the commands that used it.
 
+use std::fs::File;
+use std::future::pending;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use forebay_mem::PAGE_BYTES;
+use forebay_mem::{PAGE_BYTES, Region};
+use forebay_nvme::target::Viewer;
 use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping};
+use forebay_nvme::vfio_user::serve;
 use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{Status, SubmissionQueueEntry};
+use forebay_proto::vfio_user::{DmaMap, Request};
+use tokio::net::UnixStream;
+use tokio::task::spawn_blocking;
 
+use crate::raw::{NO_FILE, Raw, Refusal};
 use crate::support::*;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -121,4 +130,72 @@ async fn the_first_half_of_a_fused_operation_ends_with_its_memory() {
     let write = other.point(write.entry(2, BLOCK).with_fuse(2), 0, PAGE_BYTES);
     let alone = host.execute(&write.unwrap()).await.status.code();
     assert_eq!(alone, Status::ABORTED_MISSING_FUSED);
+}
+
+fn map(address: u64, size: usize) -> Request<'static> {
+    Request::DmaMap(DmaMap {
+        readable: true,
+        writable: true,
+        offset: 0,
+        address,
+        size: size as u64,
+    })
+}
+
+/// What takes its time is done by others: to unmap much memory, also where each range is little, and to look at a file that somebody may
+/// serve.
+#[test]
+fn a_device_waits_for_no_memory() {
+    const MUCH: usize = 64 << 20;
+    const EINVAL: Refusal = Refusal::Errno(22);
+    const EEXIST: Refusal = Refusal::Errno(17);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let builder = builder.enable_all().max_blocking_threads(1);
+    builder.build().unwrap().block_on(async {
+        let world = World::new().await;
+        let (near, far) = UnixStream::pair().unwrap();
+        let served = serve(far, &world.target, Viewer::Everything, pending());
+        let client = async {
+            let mut raw = Raw::greeted(near).await;
+            for ranges in [1, 2] {
+                let len = MUCH / ranges;
+                let memory = Region::memfd(len).unwrap();
+                let file = memory.backing().unwrap().file;
+                for range in 0..ranges {
+                    let map = map((range * len) as u64, len);
+                    raw.request(&map, &[&file]).await.unwrap();
+                }
+                // The only thread that may wait does so already.
+                let (go_on, wait) = mpsc::channel::<()>();
+                let waiting = spawn_blocking(move || wait.recv());
+                let unmapping = raw.begin_request(&unmap(0, 0, true), NO_FILE).await;
+                assert!(raw.request(&Request::DeviceInfo, NO_FILE).await.is_ok());
+                drop(go_on);
+                raw.answer(unmapping).await.unwrap();
+                waiting.await.unwrap().unwrap_err();
+            }
+            // Whether somebody serves it is known only when it was looked at. Who comes meanwhile has the place.
+            let null = File::open("/dev/null").unwrap();
+            let disk = tempfile::tempfile().unwrap();
+            disk.set_len(PAGE).unwrap();
+            let memory = Region::memfd(PAGE_BYTES).unwrap();
+            let memory = memory.backing().unwrap().file;
+            let (go_on, wait) = mpsc::channel::<()>();
+            let waiting = spawn_blocking(move || wait.recv());
+            let mapping = raw.begin_request(&map(PAGE, PAGE_BYTES), &[&null]).await;
+            raw.begin_request(&map(PAGE, PAGE_BYTES), &[&disk]).await;
+            raw.begin_request(&map(PAGE, PAGE_BYTES), &[&memory]).await;
+            raw.answer(mapping).await.unwrap();
+            drop(go_on);
+            for _ in 0..2 {
+                let refused = raw.answer(mapping).await.unwrap_err();
+                assert!([EINVAL, EEXIST].contains(&refused), "{refused:?}");
+            }
+            waiting.await.unwrap().unwrap_err();
+        };
+        tokio::select! {
+            ended = served => panic!("{ended:?}"),
+            () = client => {}
+        }
+    });
 }

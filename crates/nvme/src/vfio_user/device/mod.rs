@@ -47,7 +47,6 @@ pub(super) struct Device<'a> {
     behind: &'a dyn Behind,
     pub(super) controller: Controller,
     pub(super) config: pci::Config,
-    pub(super) memory: Memory,
     pub(super) interrupts: Interrupts,
     pub(super) doorbells: Doorbells,
     pub(super) submission: BTreeMap<u16, SubmissionQueue>,
@@ -71,6 +70,8 @@ pub(super) struct Device<'a> {
     bells: Option<Bells>,
     /// Milliseconds of a clock that never goes back.
     pub(super) now_ms: u64,
+    /// The last to go: what nothing else here uses any more is unmapped together.
+    pub(super) memory: Memory,
 }
 
 impl<'a> Device<'a> {
@@ -79,7 +80,6 @@ impl<'a> Device<'a> {
             controller: behind.controller(0),
             behind,
             config: pci::Config::new(),
-            memory: Memory::new(),
             interrupts: Interrupts::default(),
             doorbells: Doorbells::new()?,
             submission: BTreeMap::new(),
@@ -94,6 +94,7 @@ impl<'a> Device<'a> {
             touring: false,
             bells: None,
             now_ms: 0,
+            memory: Memory::new(),
         })
     }
 
