@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 
 use crate::region::{HUGE_PAGE_BYTES, Mapping};
-use crate::{Region, RegionSlice};
+use crate::{PAGE_BYTES, Region, RegionSlice};
 
 /// File systems (statfs(2) numbers) whose pages come from memory or a local device. Of any other a page might never come: its
 /// server would decide how long we wait.
@@ -75,7 +75,8 @@ impl Region {
     /// mapped, after the last slice of it.
     ///
     /// # Errors
-    /// As [`Region::from_fd`], and when the file does not have these bytes.
+    /// As [`Region::from_fd`], and when the file does not have these bytes. Its last page it has whole: what is behind the file's end there
+    /// can be read and written, and is nobody's.
     pub fn received(
         file: impl AsFd,
         offset: u64,
@@ -85,7 +86,8 @@ impl Region {
     ) -> io::Result<RegionSlice> {
         let about = About::of(file.as_fd())?;
         let end = offset.checked_add(len as u64);
-        if len == 0 || end.is_none_or(|end| end > about.size) {
+        let whole = about.size.next_multiple_of(PAGE_BYTES as u64);
+        if len == 0 || end.is_none_or(|end| end > whole) {
             return Err(refused("the file does not have these bytes"));
         }
         // Where a mapping of it may begin, and huge pages of it do.

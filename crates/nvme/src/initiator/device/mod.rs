@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::slots::{Command, Slots};
 use super::{Error, Result};
-use crate::vfio_user::client::{Device, DoorbellMode, Error as DeviceError};
+use crate::vfio_user::client::{Device, DoorbellMode, Error as DeviceError, Mapping};
 
 pub(super) use admin::Admin;
 pub(super) use pair::Pair;
@@ -42,10 +42,11 @@ pub(super) struct Attached {
     withdrawn: OnceCell<()>,
 }
 
-/// Memory that the device has mapped, as long as it is there.
+/// Memory that the device has mapped, or does not map, as long as it is there.
 struct Mapped {
     region: Weak<Region>,
-    address: u64,
+    /// `None`: it was refused, and is not offered at every command.
+    address: Option<u64>,
     bytes: usize,
 }
 
@@ -86,28 +87,34 @@ impl Attached {
     /// The address that the device knows the first byte of a region by; `None` when it cannot map it.
     async fn address_of(&self, region: &Arc<Region>) -> Option<u64> {
         if let Some(known) = self.mapped.lock().get(&region.id()) {
-            return Some(known.address);
+            return known.address;
         }
         region.backing()?;
         self.tidy().await;
         if self.mapped.lock().len() >= REGIONS_MAX {
             return None;
         }
-        let mapping = self.device.map(region.clone()).await.ok()?;
+        let mapping = match self.device.map(region.clone()).await {
+            Ok(mapping) => Some(mapping),
+            Err(DeviceError::Refused(_)) => None,
+            Err(_) => return None,
+        };
         let before = match self.mapped.lock().entry(region.id()) {
             Entry::Occupied(known) => known.get().address,
             Entry::Vacant(place) => {
                 let one = place.insert(Mapped {
                     region: Arc::downgrade(region),
-                    address: mapping.address(),
+                    address: mapping.as_ref().map(Mapping::address),
                     bytes: region.len(),
                 });
-                return Some(one.address);
+                return one.address;
             }
         };
         // Another queue has asked for it meanwhile.
-        let _ = self.device.unmap(mapping).await;
-        Some(before)
+        if let Some(mapping) = mapping {
+            let _ = self.device.unmap(mapping).await;
+        }
+        before
     }
 
     /// Gives mappings of memory that is gone back, again and again.
@@ -122,8 +129,8 @@ impl Attached {
         let mut gone = Vec::new();
         self.mapped.lock().retain(|_, one| {
             let stays = one.region.strong_count() > 0;
-            if !stays {
-                gone.push((one.address, one.bytes));
+            if let Some(address) = one.address.filter(|_| !stays) {
+                gone.push((address, one.bytes));
             }
             stays
         });
@@ -141,7 +148,9 @@ impl Attached {
                 let all = std::mem::take(&mut *self.mapped.lock());
                 let unmapping = async {
                     for one in all.values() {
-                        if self.device.unmap_at(one.address, one.bytes).await.is_err() {
+                        if let Some(address) = one.address
+                            && self.device.unmap_at(address, one.bytes).await.is_err()
+                        {
                             return;
                         }
                     }
