@@ -1,4 +1,4 @@
-//! Memory that commands may hold for data that a host has still to send, or to take.
+//! Memory that commands may hold for data that a host has still to send, or to take, or that its device has.
 //!
 //! A command that holds a buffer and waits for its host must never wait for a command that has none yet: their data share a stream, and
 //! what comes first is not for the one that could end. So a command is lent all that it will hold before its host is asked for anything.
@@ -25,6 +25,10 @@ pub(crate) fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
     match command.verb {
         // They are held beside those that they are compared with.
         IoVerb::Nvm(NvmCommand::Compare { .. }) => bytes.saturating_mul(2),
+        // Their hosts move none, and their blocks pass through a buffer all the same.
+        IoVerb::Nvm(NvmCommand::Verify { .. } | NvmCommand::WriteZeroes { .. }) => {
+            BLOCK_MAX_BYTES as u32
+        }
         _ => bytes,
     }
 }

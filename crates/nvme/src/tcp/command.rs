@@ -49,14 +49,13 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Ok(payload) => payload,
             Err(status) => return Outcome::status(status.answered()),
         };
-        let memory = match begin.pointer {
-            Pointer::FromHost(bytes) | Pointer::ToHost(bytes) => {
-                self.association
-                    .lending
-                    .lend(held_bytes(&command, bytes))
-                    .await
-            }
-            Pointer::None | Pointer::Capsule(_) => None,
+        let held = match begin.pointer {
+            Pointer::Capsule(_) => 0,
+            pointer => held_bytes(&command, pointer.len()),
+        };
+        let memory = match held {
+            0 => None,
+            held => self.association.lending.lend(held).await,
         };
         let session = &self.association.session;
         let (status, result) = self.target.execute(session, &command, &mut payload).await;

@@ -90,7 +90,7 @@ const LIST_BYTES: u32 = 64 << 10;
 /// A client says within this what it can.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What commands whose data is far may hold at once, in bytes: they wait for the client.
+/// What commands whose data is far may hold at once, in bytes: they wait for the client. With them those that hold buffers without data.
 const LENT_BYTES_MAX: u32 = 64 << 20;
 
 /// I/O queues of each direction that a client may have.
@@ -168,14 +168,17 @@ async fn execute<S: Store, F: File>(
     match work {
         Work::One(command, mut ticket) => {
             // A future is moved into its place whole: the short way must not pay for the length of this, nor of what fused ones take.
-            let mut lent = None;
+            let mut far_bytes = 0;
             if ticket.data.is_far() {
                 if let Err(status) = Box::pin(ticket.data.locate()).await {
                     return Done::One(ticket, status, 0);
                 }
-                let bytes = u32::try_from(ticket.data.len()).unwrap_or(u32::MAX);
-                lent = Box::pin(share.lend(held_bytes(&command, bytes))).await;
+                far_bytes = u32::try_from(ticket.data.len()).unwrap_or(u32::MAX);
             }
+            let lent = match held_bytes(&command, far_bytes) {
+                0 => None,
+                held => Box::pin(share.lend(held)).await,
+            };
             let (status, result) = target.execute(session, &command, &mut ticket.data).await;
             drop(lent);
             Done::One(ticket, status, result)

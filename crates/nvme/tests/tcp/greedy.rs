@@ -164,6 +164,43 @@ fn a_host_has_no_more_by_coming_several_times() {
     assert!(world.held() - before <= 4 << 20, "{}", world.held());
 }
 
+#[test]
+fn commands_without_data_leave_buffers_to_others() {
+    const ASKED: usize = 100;
+    let world = World::over(Pool::new(8 << 20), Limits::default(), |_| {});
+    let (_witness, mut witness) = world.host(PLAIN);
+    let (_admin, mut io) = world.host(Options {
+        entries: 128,
+        nqn: GREEDY[0],
+        ..PLAIN
+    });
+    let blocks = Blocks {
+        first: 0,
+        count: (2 * READ_BYTES / BLOCK_BYTES) as u32,
+    };
+    let zeroes = NvmCommand::WriteZeroes {
+        blocks,
+        deallocate: false,
+        fua: false,
+    };
+    for command in [NvmCommand::Verify { blocks }, zeroes] {
+        world.file.keep_reads(true);
+        world.file.keep(true);
+        for _ in 0..ASKED {
+            let entry = io.numbered(command.entry(0, BLOCK));
+            io.capsule(&entry, &[]);
+        }
+        settled(|| world.held());
+        let stored = witness.store("witness", &bytes(1 << 20, 1));
+        assert_eq!(stored, Status::SUCCESS);
+        world.file.keep_reads(false);
+        world.file.keep(false);
+        for _ in 0..ASKED {
+            assert!(io.completion().status.is_success());
+        }
+    }
+}
+
 /// A part of a value that does not end with it.
 fn part(name: &str, offset: usize, len: usize) -> KvCommand {
     KvCommand::StorePart {

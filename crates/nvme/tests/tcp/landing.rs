@@ -23,6 +23,7 @@ type Plain = <Directory as Disk>::File;
 pub struct Slow {
     file: Plain,
     keeps: watch::Sender<bool>,
+    keeps_reads: watch::Sender<bool>,
     /// Writes that have begun.
     pub writes: Arc<AtomicUsize>,
     /// Syncs that have begun.
@@ -36,28 +37,49 @@ impl Slow {
             keeps: watch::Sender::new(false),
             writes: Arc::default(),
             syncs: Arc::default(),
+            keeps_reads: watch::Sender::new(false),
         }
     }
 
     pub fn keep(&self, keeps: bool) {
         self.keeps.send_replace(keeps);
     }
+    /// Whether it keeps what changes it.
 }
 
 impl File for Slow {
+
+    /// Whether it keeps what reads it.
+    pub fn keep_reads(&self, keeps: bool) {
+        self.keeps_reads.send_replace(keeps);
+    }
+
+    fn wait(&self) {
+        while *self.keeps.borrow() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Waits while it is true.
+pub async fn kept(keeps: &watch::Sender<bool>) -> io::Result<()> {
+    let mut keeps = keeps.subscribe();
+    let kept = keeps.wait_for(|keeps| !keeps).await;
+    kept.map(drop).map_err(io::Error::other)
     async fn read_at(&self, offset: u64, into: BufMut, len: usize) -> (io::Result<()>, BufMut) {
         self.file.read_at(offset, into, len).await
     }
 
+        if let Err(error) = kept(&self.keeps_reads).await {
+            return (Err(error), into);
+        }
     async fn read_into(&self, offset: u64, into: RegionSlice, hold: Hold) -> io::Result<usize> {
         self.file.read_into(offset, into, hold).await
     }
 
     async fn write_at(&self, offset: u64, from: Buf) -> io::Result<()> {
         self.writes.fetch_add(1, Relaxed);
-        let mut keeps = self.keeps.subscribe();
-        let kept = keeps.wait_for(|keeps| !keeps).await;
-        drop(kept.map_err(io::Error::other)?);
+        kept(&self.keeps).await?;
         self.file.write_at(offset, from).await
     }
 
@@ -79,9 +101,7 @@ impl File for Slow {
 
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Relaxed);
-        while *self.keeps.borrow() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.wait();
         self.file.sync_data()
     }
 

@@ -57,6 +57,7 @@ impl<S: Store> Drop for World<S> {
         if let Some((threads, stop)) = self.threads.take() {
             let _ = stop.send(());
             self.file.keep(false);
+            self.file.keep_reads(false);
             for served in threads.into_iter().map(JoinHandle::join) {
                 if !std::thread::panicking() {
                     served.unwrap();
