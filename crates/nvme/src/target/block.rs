@@ -6,7 +6,7 @@ use forebay_io::{File, Hold};
 use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, PAGE_BYTES, Pool};
 use forebay_proto::nvme::nvm::{self, DsmRange, NvmCommand};
 use forebay_proto::nvme::{NamespaceKind, Status};
-use tokio::sync::RwLock;
+use tokio::sync::{Mutex, RwLock};
 
 use super::Payload;
 use super::landing::{UnderWay, Whose};
@@ -31,6 +31,8 @@ pub(super) struct Order {
     /// Held alone by a fused operation, shared by every other that changes blocks.
     gate: Arc<RwLock<()>>,
     under_way: UnderWay,
+    /// Held while space is let go of: hosts that ask for that often take one of the threads that block, and not all of them.
+    punching: Arc<Mutex<()>>,
 }
 
 /// The longest fused operation, many times what a host locks with (ACWU is a block): a host that begins one and does not send its data
@@ -368,12 +370,13 @@ impl<F: File> Blocks<F> {
         if bytes.left == 0 {
             return Ok(true);
         }
+        let turn = self.order.punching.clone().lock_owned().await;
         let _shared = self.order.gate.read().await;
         let file = self.file.clone();
         let under_way = self.order.under_way.begin(whose);
         let punched = tokio::task::spawn_blocking(move || {
             let punched = file.punch(bytes.at, bytes.left);
-            drop(under_way);
+            drop((under_way, turn));
             punched
         })
         .await;

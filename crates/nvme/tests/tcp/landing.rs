@@ -8,8 +8,8 @@ use std::time::Duration;
 use forebay_io::files::Directory;
 use forebay_io::{Disk, File, Hold};
 use forebay_mem::{Buf, BufMut, RegionSlice};
-use forebay_proto::nvme::nvm::NvmCommand;
-use forebay_proto::nvme::{Status, SubmissionQueueEntry, opcode};
+use forebay_proto::nvme::nvm::{DsmRange, NvmCommand};
+use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
 use tokio::sync::watch;
 
 use crate::first::{exist, read, write};
@@ -18,7 +18,7 @@ use crate::world::{BLOCK, BLOCK_BYTES, World};
 
 type Plain = <Directory as Disk>::File;
 
-/// A file whose device keeps what is written, and syncs, for as long as it is told.
+/// A file whose device keeps what is written, syncs, holes and reads, for as long as it is told.
 #[derive(Clone)]
 pub struct Slow {
     file: Plain,
@@ -28,6 +28,8 @@ pub struct Slow {
     pub writes: Arc<AtomicUsize>,
     /// Syncs that have begun.
     syncs: Arc<AtomicUsize>,
+    /// Holes that it began to punch.
+    punches: Arc<AtomicUsize>,
 }
 
 impl Slow {
@@ -35,19 +37,17 @@ impl Slow {
         Slow {
             file,
             keeps: watch::Sender::new(false),
+            keeps_reads: watch::Sender::new(false),
             writes: Arc::default(),
             syncs: Arc::default(),
-            keeps_reads: watch::Sender::new(false),
+            punches: Arc::default(),
         }
     }
 
+    /// Whether it keeps what changes it.
     pub fn keep(&self, keeps: bool) {
         self.keeps.send_replace(keeps);
     }
-    /// Whether it keeps what changes it.
-}
-
-impl File for Slow {
 
     /// Whether it keeps what reads it.
     pub fn keep_reads(&self, keeps: bool) {
@@ -66,13 +66,16 @@ pub async fn kept(keeps: &watch::Sender<bool>) -> io::Result<()> {
     let mut keeps = keeps.subscribe();
     let kept = keeps.wait_for(|keeps| !keeps).await;
     kept.map(drop).map_err(io::Error::other)
-    async fn read_at(&self, offset: u64, into: BufMut, len: usize) -> (io::Result<()>, BufMut) {
-        self.file.read_at(offset, into, len).await
-    }
+}
 
+impl File for Slow {
+    async fn read_at(&self, offset: u64, into: BufMut, len: usize) -> (io::Result<()>, BufMut) {
         if let Err(error) = kept(&self.keeps_reads).await {
             return (Err(error), into);
         }
+        self.file.read_at(offset, into, len).await
+    }
+
     async fn read_into(&self, offset: u64, into: RegionSlice, hold: Hold) -> io::Result<usize> {
         self.file.read_into(offset, into, hold).await
     }
@@ -110,6 +113,8 @@ pub async fn kept(keeps: &watch::Sender<bool>) -> io::Result<()> {
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.punches.fetch_add(1, Relaxed);
+        self.wait();
         self.file.punch(offset, len)
     }
 
@@ -179,6 +184,40 @@ fn a_host_does_not_wait_for_what_others_wrote_and_keeps_nobody_waiting() {
     assert_eq!(exist(&mut other), Status::KV_KEY_DOES_NOT_EXIST);
     world.file.keep(false);
     assert_eq!(io.completion().cid, entry.cid());
+}
+
+/// Each may have many ranges, and each range takes a thread that waits.
+#[test]
+fn one_hole_is_punched_at_a_time() {
+    const ASKED: usize = 20;
+    let world = World::new();
+    let (_admin, mut io) = world.host(PLAIN);
+    world.file.keep(true);
+    let range = DsmRange { first: 0, count: 1 }.encode();
+    let deallocate = NvmCommand::DatasetManagement {
+        ranges: 1,
+        deallocate: true,
+    };
+    let ask = |io: &mut Host| {
+        let entry = io.numbered(deallocate.entry(0, BLOCK));
+        let sgl = SglDescriptor::in_capsule(range.len() as u32);
+        io.capsule(&entry.with_sgl(sgl), &range);
+    };
+    ask(&mut io);
+    while world.file.punches.load(Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    for _ in 1..ASKED {
+        ask(&mut io);
+    }
+    assert_eq!(exist(&mut io), Status::KV_KEY_DOES_NOT_EXIST);
+    assert!(!io.has_more(SHORT), "before the device is done");
+    assert_eq!(world.file.punches.load(Relaxed), 1);
+    world.file.keep(false);
+    for _ in 0..ASKED {
+        assert!(io.completion().status.is_success());
+    }
+    assert_eq!(world.file.punches.load(Relaxed), ASKED);
 }
 
 #[test]
