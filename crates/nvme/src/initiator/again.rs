@@ -36,7 +36,8 @@ fn is_for_now(code: Status) -> bool {
         Status::TRANSIENT_TRANSPORT_ERROR
         | Status::NAMESPACE_NOT_READY
         | Status::ABORT_REQUESTED
-        | Status::ABORTED_SQ_DELETION => true,
+        | Status::ABORTED_SQ_DELETION
+        | Status::OUTCOME_UNKNOWN => true,
         // This way does not come back.
         Status::ASYMMETRIC_ACCESS_PERSISTENT_LOSS => false,
         code => code.code_type() == PATH_RELATED,

@@ -399,6 +399,7 @@ impl Controller {
         let patience = terms.patience.map(|patience| Instant::now() + patience);
         let mut data = data;
         let mut attempt = 0;
+        let mut unknown = false;
         loop {
             if let Data::In(sink) = &mut data {
                 sink.restart();
@@ -415,6 +416,7 @@ impl Controller {
             };
             let reply = queue.slots.execute(command).await;
             data = reply.data;
+            unknown |= reply.outcome.as_ref().is_err_and(Error::is_unknown);
             match reply.outcome {
                 Err(error) if repeatable && again::is_due(&error, attempt, patience) => {
                     self.shared
@@ -431,6 +433,11 @@ impl Controller {
                         result: completed.result,
                         received: completed.received,
                         association: completed.association,
+                    });
+                    // However the last attempt failed, an earlier one may not have.
+                    let outcome = outcome.map_err(|error| match unknown {
+                        true => Error::Lost(error.to_string()),
+                        false => error,
                     });
                     return (outcome, data);
                 }

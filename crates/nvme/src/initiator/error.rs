@@ -10,12 +10,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The controller completed the command with an error; nothing of it took place unless its command set says otherwise.
+    /// The controller completed the command with an error; nothing of it took place unless its command set says otherwise, as it does of
+    /// blocks that could not be written.
     #[error("{0}")]
     Status(Status),
-    /// The connection was lost, or silent, while the command was with the controller and could not be repeated, or not in time: it may
-    /// have taken place.
-    #[error("the connection to the controller was lost ({0}): the outcome is unknown")]
+    /// The connection was lost, or silent, while the command was with the controller, or that said that it does not know what became of
+    /// it; and it could not be repeated, or not in time: it may have taken place.
+    #[error("the outcome is unknown: {0}")]
     Lost(String),
     /// There is no connection, and none was made within the command's patience: it did not take place.
     #[error("the controller cannot be reached: {0}")]
@@ -50,6 +51,11 @@ impl Error {
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Error::Status(status) if status.code() == Status::KV_KEY_DOES_NOT_EXIST)
+    }
+
+    /// Whether the controller does not know what became of the command.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Error::Status(status) if status.code() == Status::OUTCOME_UNKNOWN)
     }
 
     /// Whether the same call may succeed a moment later.

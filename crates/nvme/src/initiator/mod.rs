@@ -36,8 +36,8 @@
 //!
 //! # When a controller cannot, for now
 //! A command that may be made twice (below) is made again, with growing pauses, when it ends with a status that speaks of now: not
-//! ready, a transient transport error, aborted, or path related but for persistent loss; unless the controller says Do Not Retry. Each
-//! as long as its patience lasts.
+//! ready, a transient transport error, aborted, outcome unknown, or path related but for persistent loss; unless the controller says Do
+//! Not Retry. Each as long as its patience lasts. Once its outcome was unknown, a command that fails ends with [`Error::Lost`].
 //!
 //! # When a connection is lost
 //! All connections end, and are made again with growing pauses (`keeper`). Meanwhile commands wait, each as long as

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, RwLock};
 
 use super::Payload;
 use super::landing::{UnderWay, Whose};
-use super::status::of_file;
+use super::status::{of_change, of_read};
 use super::syncs::Syncs;
 
 /// A file seen as blocks. What does not fill a block at its end is left out.
@@ -216,8 +216,8 @@ impl<F: File> Blocks<F> {
             if let Some(target) = payload.target(bytes.left) {
                 let len = target.len();
                 let read = self.file.read_into(bytes.at, target, self.hold.clone());
-                if read.await.map_err(|error| of_file(&error))? < len {
-                    return Err(Status::INTERNAL_ERROR);
+                if read.await.map_err(|error| of_read(&error))? < len {
+                    return Err(Status::UNRECOVERED_READ_ERROR);
                 }
                 bytes.at += len as u64;
                 bytes.left = bytes.left.saturating_sub(len as u64);
@@ -237,11 +237,11 @@ impl<F: File> Blocks<F> {
     /// Reads into the front of a buffer.
     async fn read_front(&self, buf: BufMut, at: u64, len: usize) -> Result<BufMut, Status> {
         let (read, buf) = self.file.read_at(at, buf, len).await;
-        read.map_err(|error| of_file(&error))?;
+        read.map_err(|error| of_read(&error))?;
         match buf.len() == len {
             true => Ok(buf),
             // The file is shorter than it was.
-            false => Err(Status::INTERNAL_ERROR),
+            false => Err(Status::UNRECOVERED_READ_ERROR),
         }
     }
 
@@ -280,7 +280,7 @@ impl<F: File> Blocks<F> {
         let file = self.file.clone();
         let write = async move { file.write_at(at, buf).await };
         let written = self.order.under_way.make(whose, write).await;
-        written.map_err(|error| of_file(&error))
+        written.map_err(|error| of_change(&error))
     }
 
     async fn compare(
@@ -383,7 +383,7 @@ impl<F: File> Blocks<F> {
         match punched {
             Ok(Ok(())) => Ok(true),
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::Unsupported => Ok(false),
-            Ok(Err(error)) => Err(of_file(&error)),
+            Ok(Err(error)) => Err(of_change(&error)),
             Err(_) => Err(Status::INTERNAL_ERROR),
         }
     }

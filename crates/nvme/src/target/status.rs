@@ -28,9 +28,9 @@ pub(super) fn of_store(error: &StoreError) -> Status {
         // An operation that is not allowed is none.
         ErrorKind::Unsupported | ErrorKind::Denied => Status::INVALID_OPCODE,
         ErrorKind::ProgramStopped => Status::ABORT_REQUESTED,
+        ErrorKind::OutcomeUnknown => Status::OUTCOME_UNKNOWN,
         // No command makes or removes namespaces of the store.
-        ErrorKind::OutcomeUnknown
-        | ErrorKind::Io
+        ErrorKind::Io
         | ErrorKind::ProgramFailed
         | ErrorKind::NamespaceExists
         | ErrorKind::NamespaceNotEmpty => Status::INTERNAL_ERROR,
@@ -46,13 +46,24 @@ pub(super) fn of_condition(error: &StoreError, condition: Condition) -> Status {
     }
 }
 
-/// The status for a file that failed.
-pub(super) fn of_file(error: &io::Error) -> Status {
-    match error.raw_os_error().is_some_and(is_full) {
-        true => Status::CAPACITY_EXCEEDED,
-        false => Status::INTERNAL_ERROR,
+/// The status for a file that could not be read.
+pub(super) fn of_read(error: &io::Error) -> Status {
+    match error.raw_os_error() {
+        // What it was to be read into is gone.
+        Some(EFAULT) => Status::DATA_TRANSFER_ERROR,
+        _ => Status::UNRECOVERED_READ_ERROR,
     }
 }
+
+/// The status for a file that could not be written, or made durable.
+pub(super) fn of_change(error: &io::Error) -> Status {
+    match error.raw_os_error().is_some_and(is_full) {
+        true => Status::CAPACITY_EXCEEDED,
+        false => Status::WRITE_FAULT,
+    }
+}
+
+const EFAULT: i32 = 14;
 
 /// ENOSPC and EDQUOT.
 fn is_full(errno: i32) -> bool {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, WeakShared};
 use parking_lot::Mutex;
 
-use super::status::of_file;
+use super::status::of_change;
 
 /// At most one sync is with the device, and at most one waits for its end: whoever comes meanwhile shares that one. So hosts that flush
 /// often take one of the threads that block, and not all of them.
@@ -51,7 +51,7 @@ impl Syncs {
         });
         match synced.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(of_file(&error)),
+            Ok(Err(error)) => Err(of_change(&error)),
             Err(_) => Err(Status::INTERNAL_ERROR),
         }
     }

@@ -159,15 +159,11 @@ async fn a_failing_device_is_told_and_works_again() {
         sync_error: 1.0,
         ..Faults::default()
     });
-    let failed = Err(Status::INTERNAL_ERROR);
-    assert_eq!(
-        fixture.read(blocks(0, 1), Way::Stream).await.map(|_| ()),
-        failed
-    );
-    assert_eq!(
-        fixture.read(blocks(0, 1), Way::Memory).await.map(|_| ()),
-        failed
-    );
+    for way in [Way::Stream, Way::Memory] {
+        let read = fixture.read(blocks(0, 1), way).await;
+        assert_eq!(read, Err(Status::UNRECOVERED_READ_ERROR), "{way:?}");
+    }
+    let failed = Err(Status::WRITE_FAULT);
     let write = NvmCommand::Write {
         blocks: blocks(0, 1),
         fua: false,

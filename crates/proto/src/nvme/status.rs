@@ -91,11 +91,15 @@ statuses! {
     CONNECT_INVALID_HOST = 0x184, true, "Connect Invalid Host";
     DISCOVERY_RESTART = 0x190, false, "Discovery Restart";
     AUTHENTICATION_REQUIRED = 0x191, true, "Authentication Required";
+    WRITE_FAULT = 0x280, false, "Write Fault";
+    UNRECOVERED_READ_ERROR = 0x281, false, "Unrecovered Read Error";
     COMPARE_FAILURE = 0x285, true, "Compare Failure";
     INTERNAL_PATH_ERROR = 0x300, false, "Internal Path Error";
     ASYMMETRIC_ACCESS_PERSISTENT_LOSS = 0x301, true, "Asymmetric Access Persistent Loss";
     ASYMMETRIC_ACCESS_INACCESSIBLE = 0x302, false, "Asymmetric Access Inaccessible";
     ASYMMETRIC_ACCESS_TRANSITION = 0x303, false, "Asymmetric Access Transition";
+    /// Vendor specific: the controller does not know whether the command took place.
+    OUTCOME_UNKNOWN = 0x7c0, false, "Outcome Unknown";
     /// As the KV codes are called by controllers that send them as command specific ones.
     KV_KEY_DOES_NOT_EXIST_SPECIFIC = 0x187, true, "KV Key Does Not Exist (command specific)";
     /// See above.
@@ -118,7 +122,7 @@ impl Status {
         Status(self.0 & CODE)
     }
 
-    /// Status Code Type: 0 generic, 1 command specific, 2 media, 3 path related.
+    /// Status Code Type: 0 generic, 1 command specific, 2 media, 3 path related, 7 vendor specific.
     pub fn code_type(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }

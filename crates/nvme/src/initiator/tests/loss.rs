@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use forebay_mem::Region;
+use forebay_proto::nvme::Status;
 use forebay_proto::nvme::opcode::kv;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -104,6 +105,44 @@ async fn a_command_that_may_not_be_made_twice_ends_with_an_unknown_outcome() {
     fake.behave(Manner::default());
     store.await.unwrap();
     assert_eq!(fake.shared.values.lock()[&b"key"[..]], b"2");
+}
+
+/// It says so itself.
+#[tokio::test]
+async fn what_the_target_does_not_know_has_an_unknown_outcome() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    let unknown = move |last: usize, then: Status| {
+        let count = count.clone();
+        Manner::default().conduct(move |entry| match entry.opcode() {
+            kv::DELETE | kv::STORE if count.fetch_add(1, SeqCst) < last => {
+                Answer::Fail(Status::OUTCOME_UNKNOWN)
+            }
+            kv::DELETE | kv::STORE if !then.is_success() => Answer::Fail(then),
+            _ => Answer::Proper,
+        })
+    };
+    let (fake, namespace) = values(unknown(2, Status::SUCCESS), options()).await;
+    let deleted = namespace.delete(b"key").await;
+    assert!(matches!(deleted, Err(Error::Lost(_))), "{deleted:?}");
+    let once = StoreOptions {
+        if_absent: true,
+        ..StoreOptions::default()
+    };
+    let stored = namespace.store(b"key", source(b"1"), once).await;
+    assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
+    assert_eq!(seen.load(SeqCst), 2);
+    // One that may is made again, and then it is known.
+    fake.behave(unknown(4, Status::SUCCESS));
+    let store = || namespace.store(b"key", source(b"2"), StoreOptions::default());
+    store().await.unwrap();
+    assert_eq!(fake.shared.values.lock()[&b"key"[..]], b"2");
+    assert_eq!(seen.load(SeqCst), 5);
+    // Or not.
+    fake.behave(unknown(6, Status::NAMESPACE_WRITE_PROTECTED));
+    let stored = store().await;
+    assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
+    assert_eq!(seen.load(SeqCst), 7);
 }
 
 /// The target has it, and says nothing before it goes.
