@@ -14,7 +14,8 @@ use super::{Payload, Target};
 
 impl<S: Store, F: File> Target<S, F> {
     /// Executes a command that [`Controller::io`](forebay_proto::nvme::Controller::io) let pass. Returns how it ended, and DW0 with DW1
-    /// in the upper half. Dropping the future gives it up: what was begun leaves nothing half done.
+    /// in the upper half. Dropping the future gives it up: what was begun leaves nothing half done. A change that is with the store or a
+    /// device by then is made all the same.
     pub async fn execute(
         &self,
         session: &Session<S>,

@@ -1,5 +1,7 @@
 //! Keys and values.
 
+use std::future::Future;
+
 use forebay_io::File;
 use forebay_mem::BLOCK_MAX_BYTES;
 use forebay_proto::nvme::Status;
@@ -9,7 +11,8 @@ use forebay_proto::nvme::kv::{
 };
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
-    After, Condition, DeleteOptions, Durability, Item, ListOptions, Seal, Space, Store, Upload,
+    Address, After, Condition, DeleteOptions, Durability, Item, ListOptions, Seal, Space, Store,
+    Upload,
 };
 use tokio::task::yield_now;
 
@@ -75,7 +78,8 @@ impl<S: Store, F: File> Target<S, F> {
                     return Err(Status::DATA_SGL_LENGTH_INVALID);
                 }
                 let value = entered.key(key.as_bytes());
-                self.store_value(value, len, options, payload).await
+                self.store_value(session, value, len, options, payload)
+                    .await
             }
             KvCommand::Retrieve { key, buffer_bytes } => {
                 let value = entered.key(key.as_bytes());
@@ -89,7 +93,7 @@ impl<S: Store, F: File> Target<S, F> {
             }
             KvCommand::Delete { key } => {
                 let value = entered.key(key.as_bytes());
-                self.delete(&value).await
+                self.delete(session, &value, payload).await
             }
             // The others are seldom: they need no place in the future of every command.
             command => {
@@ -115,7 +119,8 @@ impl<S: Store, F: File> Target<S, F> {
             } => {
                 let key = self.key(key, *value_bytes, payload).await?;
                 let value = entered.key(key.as_bytes());
-                self.store_value(value, u64::from(*value_bytes), options, payload)
+                let len = u64::from(*value_bytes);
+                self.store_value(session, value, len, options, payload)
                     .await
             }
             KvCommand::StorePart {
@@ -191,7 +196,7 @@ impl<S: Store, F: File> Target<S, F> {
                 let value = entered.key(key.as_bytes());
                 match verb {
                     Verb::Exist => self.exist(&value).await,
-                    Verb::Delete => self.delete(&value).await,
+                    Verb::Delete => self.delete(session, &value, payload).await,
                     Verb::Bind => {
                         let size = self.exist(&value).await?;
                         Ok(size | u64::from(self.bind(session, entered, &key)) << 32)
@@ -252,8 +257,20 @@ impl<S: Store, F: File> Target<S, F> {
         Ok(KeyBuf::new(&buf[LENGTH..LENGTH + len]))
     }
 
+    /// Makes a change of a value to its end, also when its command is given up meanwhile: it may be durable already.
+    async fn land<T: Send + 'static>(
+        &self,
+        session: &Session<S>,
+        payload: &mut impl Payload,
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        payload.land();
+        self.under_way.make(&session.host, change).await
+    }
+
     async fn store_value(
         &self,
+        session: &Session<S>,
         value: Named<'_, S>,
         len: u64,
         options: &StoreOptions,
@@ -278,7 +295,7 @@ impl<S: Store, F: File> Target<S, F> {
         fill(&mut upload, payload, len).await?;
         payload.whole().await?;
         value.address()?;
-        let stored = upload.commit(seal).await;
+        let stored = self.land(session, payload, upload.commit(seal)).await;
         stored.map_err(|error| of_condition(&error, condition))?;
         Ok(0)
     }
@@ -308,7 +325,8 @@ impl<S: Store, F: File> Target<S, F> {
         payload.whole().await?;
         value.address()?;
         if part.last {
-            let stored = unfinished.upload.commit(Seal::default()).await;
+            let commit = unfinished.upload.commit(Seal::default());
+            let stored = self.land(session, payload, commit).await;
             stored.map_err(|error| of_condition(&error, condition))?;
             return Ok(0);
         }
@@ -367,13 +385,21 @@ impl<S: Store, F: File> Target<S, F> {
         })
     }
 
-    async fn delete(&self, value: &Named<'_, S>) -> Result<u64, Status> {
+    async fn delete(
+        &self,
+        session: &Session<S>,
+        value: &Named<'_, S>,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
         let condition = Condition::IfPresent;
         let options = DeleteOptions {
             version: None,
             condition,
         };
-        let deleted = self.store.delete(value.address()?, options).await;
+        let (name, key) = (value.within.name()?.to_owned(), value.key.to_vec());
+        let store = self.store.clone();
+        let delete = async move { store.delete(Address::object(&name, &key), options).await };
+        let deleted = self.land(session, payload, delete).await;
         match deleted.map_err(|error| of_condition(&error, condition))? {
             deleted if deleted.existed => Ok(0),
             _ => Err(Status::KV_KEY_DOES_NOT_EXIST),

@@ -1,9 +1,8 @@
-//! Changes that are with a device. They cannot be taken back: when their command is given up they go on, and whoever comes after
-//! them must not be overtaken by them.
+//! Changes that are with a device, or a store that makes them durable. They cannot be taken back: when their command is given up they go
+//! on, and whoever comes after them must not be overtaken by them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +14,7 @@ use tokio::sync::Notify;
 /// The host whose change it is, by its NQN; `None`: a device.
 pub(super) type Whose = Option<Arc<str>>;
 
-/// The changes of one file that are with its device.
+/// The changes of one file that are with its device, or those of values that are with their store.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnderWay(Arc<Inner>);
 
@@ -74,11 +73,11 @@ impl UnderWay {
     }
 
     /// Makes a change, to its end also when this future is dropped.
-    pub(super) async fn make(
+    pub(super) async fn make<T: Send + 'static>(
         &self,
         whose: &Whose,
-        change: impl Future<Output = io::Result<()>> + Send + 'static,
-    ) -> io::Result<()> {
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         let guard = self.begin(whose);
         let change = Box::pin(async move {
             let done = change.await;
@@ -91,12 +90,12 @@ impl UnderWay {
 }
 
 /// A change that goes on when nobody waits for it any more.
-struct Landing(Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>);
+struct Landing<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl Future for Landing {
-    type Output = io::Result<()>;
+impl<T: Send + 'static> Future for Landing<T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let Some(change) = &mut self.0 else {
             return Poll::Pending;
         };
@@ -108,7 +107,7 @@ impl Future for Landing {
     }
 }
 
-impl Drop for Landing {
+impl<T: Send + 'static> Drop for Landing<T> {
     fn drop(&mut self) {
         if let (Some(change), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             // Whether it succeeded, nobody asks any more.
@@ -119,6 +118,7 @@ impl Drop for Landing {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use futures_util::FutureExt;
@@ -136,7 +136,7 @@ mod tests {
         let mut change = Box::pin(under_way.make(&ours, async move {
             landed.await.map_err(io::Error::other)?;
             seen.store(true, Relaxed);
-            Ok(())
+            Ok::<_, io::Error>(())
         }));
         assert!(change.as_mut().now_or_never().is_none());
         drop(change);
@@ -146,8 +146,8 @@ mod tests {
         assert!(all_settled.as_mut().now_or_never().is_none());
         // Neither another host nor anything that begins waits for it, and it waits for nothing that began after it.
         assert!(under_way.settled(Some(&theirs)).now_or_never().is_some());
-        let made = under_way.make(&theirs, async { Ok(()) }).now_or_never();
-        assert!(made.is_some());
+        let made = under_way.make(&theirs, async { 7 }).now_or_never();
+        assert_eq!(made, Some(7));
         let _later = under_way.begin(&ours);
         land.send(()).unwrap();
         settled.await;

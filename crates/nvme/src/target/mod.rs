@@ -60,6 +60,7 @@ use tokio::sync::Semaphore;
 
 use counters::Counters;
 use identifiers::Identifiers;
+use landing::UnderWay;
 use lending::Lending;
 use live::Live;
 use session::Watchers;
@@ -147,6 +148,8 @@ pub struct Target<S: Store, F: File> {
     results: Arc<results::Room>,
     parts: parts::Room,
     lending: Arc<Lending>,
+    /// Changes of values that are with the store.
+    under_way: UnderWay,
     /// One for each proof that is computed.
     proving: Arc<Semaphore>,
 }
@@ -179,6 +182,7 @@ impl<S: Store, F: File> Target<S, F> {
             watchers: Watchers::default(),
             counters: Counters::default(),
             live: Arc::default(),
+            under_way: UnderWay::default(),
             proving: Arc::new(Semaphore::new(PROVING_MAX)),
         }
     }

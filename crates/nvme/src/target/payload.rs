@@ -11,7 +11,7 @@ use forebay_proto::nvme::Status;
 /// [`send`](Payload::send) or [`target`](Payload::target); each call goes on behind the previous one. What is not taken the
 /// transport throws away before the command is complete; what is not given stays as it was in the host's buffer.
 ///
-/// Dropping a future or the payload in the middle is how a command is cancelled.
+/// Dropping a future or the payload in the middle is how a command is cancelled; a change that has begun goes on all the same.
 pub trait Payload: Send {
     /// The bytes that the host offers or has room for: what its data pointer says.
     fn len(&self) -> u64;
@@ -44,6 +44,9 @@ pub trait Payload: Send {
     fn whole(&mut self) -> impl Future<Output = Result<(), Status>> + Send {
         async { Ok(()) }
     }
+
+    /// The command makes a change now that cannot be taken back: from now on it is not aborted, but ends as it ends.
+    fn land(&mut self) {}
 
     /// The next bytes to the controller where they lie in the host's memory: at most `len`, at least one, and taken by this. `None`
     /// when the transport has no such memory or they cannot be read in place; [`receive`](Payload::receive) works then.

@@ -159,9 +159,10 @@ impl<F: File> Shown<F> {
 }
 
 impl<S: Store, F: File> Target<S, F> {
-    /// Waits until no change of blocks that a session's host has begun is with a device any more. A host that has lost its connection
+    /// Waits until no change that a session's host has begun is with a device, or the store, any more. A host that has lost its connection
     /// repeats what it was not told of, and one that had a command aborted goes on without it: nothing of before may land after that.
     pub(crate) async fn settled(&self, session: &Session<S>) {
+        self.under_way.settled(Some(&session.host)).await;
         let places = self.shown.read().places();
         for place in places {
             if let What::Block { blocks, .. } = &place.what {

@@ -215,10 +215,13 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         };
         for (cid, answer) in given.aborts {
             let place = self.cids.iter().position(|known| *known == Some(cid));
-            // Two that happen as one are left to happen.
-            let fused = |place| self.fused.iter().any(|pair| pair.1 == place);
-            let given_up = place.is_some_and(|place| !fused(place) && self.slots.cancel(place));
-            match place.filter(|_| given_up) {
+            // Two that happen as one are left to happen, and so is what cannot be taken back.
+            let happens = |place: &usize| {
+                let fused = self.fused.iter().any(|pair| pair.1 == *place);
+                fused || self.wire.state().is_landing(*place)
+            };
+            let place = place.filter(|place| !happens(place));
+            match place.filter(|place| self.slots.cancel(*place)) {
                 // It is told when the command is complete.
                 Some(place) => {
                     self.aborting.push((place, answer));

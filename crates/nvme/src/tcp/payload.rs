@@ -219,6 +219,10 @@ impl Payload for TcpPayload<'_> {
         Ok(())
     }
 
+    fn land(&mut self) {
+        self.wire.state().land(self.place);
+    }
+
     fn source(&mut self, _len: u64) -> Option<RegionSlice> {
         None
     }

@@ -50,6 +50,8 @@ pub(super) struct State {
     /// Data of capsules whose commands did not take it at once, by place, and how many bytes that is.
     kept: Vec<Vec<u8>>,
     kept_bytes: usize,
+    /// Which commands make a change that cannot be taken back, by place.
+    landing: Vec<bool>,
     ahead: Ahead,
     /// Bytes that the sender will be given together with completions.
     promised: usize,
@@ -80,6 +82,7 @@ impl Wire {
                 staged: None,
                 kept: Vec::new(),
                 kept_bytes: 0,
+                landing: Vec::new(),
                 ahead: ADMIN_AHEAD,
                 promised: 0,
                 crowd: Vec::new(),
@@ -240,8 +243,24 @@ impl State {
         self.kept_bytes += data.len();
     }
 
+    /// The command in `place` makes a change that cannot be taken back.
+    pub(super) fn land(&mut self, place: usize) {
+        if self.landing.len() <= place {
+            self.landing.resize(place + 1, false);
+        }
+        self.landing[place] = true;
+    }
+
+    /// Whether it does.
+    pub(super) fn is_landing(&self, place: usize) -> bool {
+        self.landing.get(place).is_some_and(|landing| *landing)
+    }
+
     /// The command in `place` has ended.
     pub(super) fn ended(&mut self, place: usize) {
+        if let Some(landing) = self.landing.get_mut(place) {
+            *landing = false;
+        }
         if let Some(kept) = self.kept.get_mut(place) {
             self.kept_bytes -= std::mem::take(kept).len();
         }

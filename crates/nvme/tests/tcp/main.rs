@@ -2,6 +2,7 @@
 
 mod again;
 mod commands;
+mod durable;
 mod first;
 mod gone;
 mod greedy;
