@@ -309,6 +309,9 @@ impl<S: Store, F: File> Target<S, F> {
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
         let condition = condition(options);
+        if part.offset.saturating_add(part.len) > u64::from(self.config.value_bytes_max) {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
         if part.len > 0 {
             payload.ready().await?;
         }
@@ -318,7 +321,7 @@ impl<S: Store, F: File> Target<S, F> {
             .take(value.within.id(), value.key, part.offset);
         let mut unfinished = match (unfinished, part.offset) {
             (Some(unfinished), _) => unfinished,
-            (None, 0) => self.begin_value(&value, condition).await?,
+            (None, 0) => self.begin_value(session, &value, condition).await?,
             (None, _) => return Err(Status::COMMAND_SEQUENCE_ERROR),
         };
         fill(&mut unfinished.upload, payload, part.len).await?;
@@ -330,22 +333,23 @@ impl<S: Store, F: File> Target<S, F> {
             stored.map_err(|error| of_condition(&error, condition))?;
             return Ok(0);
         }
-        let now_ms = self.clock.unix_millis();
-        unfinished.arrived(part.len, now_ms);
+        unfinished.arrived(part.len, self.clock.unix_millis());
         let mut parts = session.parts.lock();
-        match parts.put(value.within.id(), value.key, unfinished, now_ms) {
-            true => session.unfinished.notify_one(),
-            false => return Err(Status::CAPACITY_EXCEEDED),
-        }
+        parts.put(value.within.id(), value.key, unfinished);
+        session.unfinished.notify_one();
         Ok(0)
     }
 
-    /// Begins a value that comes in parts, if its tenant may have one more.
+    /// Begins a value that comes in parts, if its host, and its tenant, may have one more.
     async fn begin_value(
         &self,
+        session: &Session<S>,
         value: &Named<'_, S>,
         condition: Condition,
     ) -> Result<Unfinished<S::Upload>, Status> {
+        let now_ms = self.clock.unix_millis();
+        let place = session.parts.lock().place(now_ms);
+        let place = place.ok_or(Status::CAPACITY_EXCEEDED)?;
         let info = value.within.info()?;
         let room = self.parts.take(&info.config.tenant);
         let room = room.ok_or(Status::CAPACITY_EXCEEDED)?;
@@ -355,7 +359,7 @@ impl<S: Store, F: File> Target<S, F> {
         };
         let upload = self.store.store(value.address()?, options).await;
         let upload = upload.map_err(|error| of_condition(&error, condition))?;
-        Ok(Unfinished::new(upload, room, self.clock.unix_millis()))
+        Ok(Unfinished::new(upload, place, room, now_ms))
     }
 
     /// Makes durable what was answered early; where nothing is, there is nothing to do.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_store::Caps;
 use forebay_store::shares::{Held, Shares};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Unfinished values of one controller.
 const UNFINISHED_MAX: usize = 32;
@@ -47,16 +48,23 @@ pub(super) struct Unfinished<U> {
     next: u64,
     /// When its host went on with it.
     touched_ms: u64,
+    _place: OwnedSemaphorePermit,
     _room: Held,
 }
 
 impl<U> Unfinished<U> {
     /// Nothing of it is here.
-    pub(super) fn new(upload: U, room: Held, now_ms: u64) -> Unfinished<U> {
+    pub(super) fn new(
+        upload: U,
+        place: OwnedSemaphorePermit,
+        room: Held,
+        now_ms: u64,
+    ) -> Unfinished<U> {
         Unfinished {
             upload,
             next: 0,
             touched_ms: now_ms,
+            _place: place,
             _room: room,
         }
     }
@@ -70,16 +78,19 @@ impl<U> Unfinished<U> {
     }
 }
 
-/// By namespace of the store, which is another when it was made anew, and key. While a part arrives its value is not in here.
+/// By namespace of the store, which is another when it was made anew, and key. While a part arrives its value is not in here, and keeps
+/// its place.
 #[derive(Debug)]
 pub(super) struct Parts<U> {
     values: BTreeMap<(u32, Vec<u8>), Unfinished<U>>,
+    places: Arc<Semaphore>,
 }
 
 impl<U> Default for Parts<U> {
     fn default() -> Parts<U> {
         Parts {
             values: BTreeMap::new(),
+            places: Arc::new(Semaphore::new(UNFINISHED_MAX)),
         }
     }
 }
@@ -96,20 +107,15 @@ impl<U> Parts<U> {
         (value.next == offset && offset > 0).then_some(value)
     }
 
-    /// Puts a value back until its next part; false when there are too many (it is forgotten).
-    pub(super) fn put(
-        &mut self,
-        namespace: u32,
-        key: &[u8],
-        value: Unfinished<U>,
-        now_ms: u64,
-    ) -> bool {
+    /// A place for one more value, if there is one.
+    pub(super) fn place(&mut self, now_ms: u64) -> Option<OwnedSemaphorePermit> {
         self.forget(now_ms);
-        let room = self.values.len() < UNFINISHED_MAX;
-        if room {
-            self.values.insert((namespace, key.to_vec()), value);
-        }
-        room
+        self.places.clone().try_acquire_owned().ok()
+    }
+
+    /// Puts a value back until its next part.
+    pub(super) fn put(&mut self, namespace: u32, key: &[u8], value: Unfinished<U>) {
+        self.values.insert((namespace, key.to_vec()), value);
     }
 
     /// Forgets those that nobody goes on with; in how many milliseconds the next one may be such, if there is one.
@@ -132,8 +138,9 @@ mod tests {
     use super::*;
 
     /// A value of which so many bytes came at this time.
-    fn begun(bytes: u64, now_ms: u64) -> Unfinished<()> {
-        let mut value = Unfinished::new((), Shares::new(0).of("red"), now_ms);
+    fn begun(parts: &mut Parts<()>, bytes: u64, now_ms: u64) -> Unfinished<()> {
+        let place = parts.place(now_ms).expect("a place");
+        let mut value = Unfinished::new((), place, Shares::new(0).of("red"), now_ms);
         value.arrived(bytes, now_ms);
         value
     }
@@ -141,11 +148,12 @@ mod tests {
     #[test]
     fn parts_follow_each_other_or_the_value_is_forgotten() {
         let mut parts = Parts::default();
-        assert!(parts.put(1, b"key", begun(10, 0), 0));
+        let value = begun(&mut parts, 10, 0);
+        parts.put(1, b"key", value);
         assert!(parts.take(2, b"key", 10).is_none());
         let mut value = parts.take(1, b"key", 10).unwrap();
         value.arrived(10, 0);
-        assert!(parts.put(1, b"key", value, 0));
+        parts.put(1, b"key", value);
         assert!(parts.take(1, b"key", 10).is_none());
         assert!(parts.take(1, b"key", 20).is_none());
     }
@@ -154,10 +162,16 @@ mod tests {
     fn unfinished_values_are_bounded_and_idle_ones_go() {
         let mut parts = Parts::default();
         for at in 0..UNFINISHED_MAX {
-            assert!(parts.put(1, &[at as u8 + 1], begun(1, 0), 0));
+            let value = begun(&mut parts, 1, 0);
+            parts.put(1, &[at as u8 + 1], value);
         }
-        assert!(!parts.put(1, b"more", begun(1, IDLE_MS - 1), IDLE_MS - 1));
-        assert!(parts.put(1, b"more", begun(1, IDLE_MS), IDLE_MS));
+        assert!(parts.place(IDLE_MS - 1).is_none());
+        let arriving = parts.take(1, &[1], 1).unwrap();
+        assert!(parts.place(IDLE_MS - 1).is_none(), "it keeps its place");
+        drop(arriving);
+        assert!(parts.place(IDLE_MS - 1).is_some());
+        let value = begun(&mut parts, 1, IDLE_MS);
+        parts.put(1, b"more", value);
         assert_eq!(parts.values.len(), 1);
         assert_eq!(parts.forget(2 * IDLE_MS - 1), Some(1));
         assert_eq!(parts.forget(2 * IDLE_MS), None);
@@ -167,13 +181,13 @@ mod tests {
     #[test]
     fn a_part_without_a_byte_does_not_keep_a_value() {
         let mut parts = Parts::default();
-        let mut value = begun(1, 0);
+        let mut value = begun(&mut parts, 1, 0);
         value.arrived(0, IDLE_MS - 1);
-        assert!(parts.put(1, b"key", value, IDLE_MS - 1));
+        parts.put(1, b"key", value);
         assert_eq!(parts.forget(IDLE_MS - 1), Some(1));
         let mut value = parts.take(1, b"key", 1).unwrap();
         value.arrived(1, IDLE_MS - 1);
-        assert!(parts.put(1, b"key", value, IDLE_MS - 1));
+        parts.put(1, b"key", value);
         assert_eq!(parts.forget(IDLE_MS), Some(IDLE_MS - 1));
     }
 

@@ -223,11 +223,11 @@ async fn a_value_that_nobody_goes_on_with_is_forgotten_by_time_alone() {
         store.store(address, options).await.is_err()
     };
     // All that the namespace may hold.
-    for part in 0..8 {
+    for part in 1..=8 {
         assert!(!full().await);
         let command = KvCommand::StorePart {
-            key: KeyAt::Inline(Key::new(b"key").unwrap()),
-            offset: (part * PART_BYTES) as u64,
+            key: KeyAt::Inline(Key::new(&[part]).unwrap()),
+            offset: 0,
             value_bytes: VALUE_BYTES_MAX,
             options: StoreOptions::default(),
             last: false,

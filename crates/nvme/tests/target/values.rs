@@ -1,7 +1,11 @@
 //! Keys and values.
 
-use forebay_proto::nvme::Status;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use forebay_mem::Pool;
 use forebay_proto::nvme::kv::*;
+use forebay_proto::nvme::{IoCommand, Status};
 use forebay_store::{Address, Store};
 
 use crate::support::*;
@@ -318,4 +322,73 @@ async fn values_in_parts_appear_whole() {
         let mut data = Data::of(Way::Stream, b"more");
         assert_eq!(fixture.kv(part(5, 4, true), &mut data).await, order);
     }
+}
+
+fn part_of(name: &[u8], offset: u64, len: usize, last: bool) -> KvCommand {
+    KvCommand::StorePart {
+        key: KeyAt::Inline(key(name)),
+        offset,
+        value_bytes: len as u32,
+        options: StoreOptions::default(),
+        last,
+    }
+}
+
+#[tokio::test]
+async fn a_value_in_parts_is_no_longer_than_any() {
+    let mut fixture = Fixture::new().await;
+    let most = u64::from(VALUE_BYTES_MAX);
+    let mut send = async |offset: u64, len: usize, last: bool| {
+        let mut data = Data::of(Way::Stream, &pattern(len));
+        let part = part_of(b"long", offset, len, last);
+        fixture.kv(part, &mut data).await
+    };
+    let half = VALUE_BYTES_MAX as usize / 2;
+    assert_eq!(send(0, half, false).await, Ok(0));
+    let longer = Err(Status::INVALID_VALUE_SIZE);
+    assert_eq!(send(most / 2, half + 1, true).await, longer);
+    assert_eq!(send(u64::MAX, 1, true).await, longer);
+    assert_eq!(send(most / 2, half, true).await, Ok(0));
+    let (size, _) = fixture.retrieve(b"long", 0, Way::Stream).await.unwrap();
+    assert_eq!(size, most);
+}
+
+/// Also while a part of it arrives.
+#[tokio::test]
+async fn a_value_that_began_is_not_forgotten_for_a_later_one() {
+    const UNFINISHED_MAX: u8 = 32;
+    let mut fixture = Fixture::over(Pool::new(512 << 20)).await;
+    let mut checked = |name: &[u8], offset, len, last| {
+        let entry = part_of(name, offset, len, last).entry(1, KV);
+        fixture.controller.io(0, 1, &entry).unwrap()
+    };
+    let begins = checked(b"first", 0, 5, false);
+    let goes_on = checked(b"first", 5, 5, false);
+    let ends = checked(b"first", 10, 6, true);
+    let others = (1..=UNFINISHED_MAX).map(|number| checked(&[number], 0, 5, false));
+    let others: Vec<IoCommand> = others.collect();
+    let (target, session) = (&fixture.target, &fixture.session);
+    let execute = async |command: &IoCommand, bytes: &[u8]| {
+        let mut data = Data::of(Way::Stream, bytes);
+        target.execute(session, command, &mut data).await.0.code()
+    };
+    assert_eq!(execute(&begins, b"begun").await, Status::SUCCESS);
+    {
+        let mut arriving = pin!(execute(&goes_on, b", and"));
+        // It waits for its data.
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..2 {
+            assert!(arriving.as_mut().poll(&mut cx).is_pending());
+        }
+        let mut begun = Vec::new();
+        for other in &others {
+            begun.push(execute(other, b"other").await);
+        }
+        assert_eq!(begun.pop(), Some(Status::CAPACITY_EXCEEDED));
+        assert!(begun.iter().all(|status| status.is_success()));
+        assert_eq!(arriving.await, Status::SUCCESS);
+    }
+    assert_eq!(execute(&ends, b" ended").await, Status::SUCCESS);
+    let found = fixture.retrieve(b"first", 99, Way::Stream).await.unwrap();
+    assert_eq!(found.1, b"begun, and ended");
 }
