@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_mem::{PAGE_BYTES, Region};
+use forebay_mem::{BLOCK_MIN_BYTES, PAGE_BYTES, Region};
 use forebay_nvme::vfio_user::client::{Device, DoorbellMode};
 use forebay_proto::nvme::property::{Configuration, offset};
 use forebay_proto::nvme::{SglDescriptor, SglKind, SglSubtype, Status, SubmissionQueueEntry};
@@ -446,4 +446,32 @@ async fn an_admin_command_that_was_given_up_ends_no_other() {
         assert_eq!(device.admin(queues).await.unwrap(), expected);
     }
     assert!(given_up > 0);
+}
+
+/// Its commands have not ended, and their completions are not those of another queue.
+#[tokio::test]
+async fn a_number_is_taken_until_its_queue_is_gone() {
+    const DELETE_SQ: u8 = 0;
+    const CREATE_SQ: u8 = 1;
+    let world = World::scarce(2 << 20).await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host.memory(2 * PAGE_BYTES).await;
+    // A command that waits for a buffer.
+    let taken = std::iter::from_fn(|| world.pool.try_take(BLOCK_MIN_BYTES).ok());
+    let taken: Vec<_> = taken.collect();
+    let command = memory.point(store(b"value", 100), 0, 100).unwrap();
+    assert!(host.queue.submit(&command));
+    host.queue.ring().await.unwrap();
+    let delete = SubmissionQueueEntry::new(DELETE_SQ, 3, 0).with_cdw(10, 1);
+    let deleted = tokio::time::timeout(Duration::from_millis(100), host.device.admin(delete));
+    assert!(deleted.await.is_err(), "its command has not ended");
+    let base = memory.address() + PAGE;
+    let create = || create_queue(&host.device, CREATE_SQ, 1, 64, 1 | 1 << 16, base);
+    assert_eq!(create().await, Status::INVALID_QUEUE_IDENTIFIER);
+    drop(taken);
+    let ended = host
+        .queue
+        .wait(|one| assert_eq!(one.status, Status::SUCCESS));
+    assert_eq!(ended.await.unwrap(), 1);
+    assert_eq!(create().await, Status::SUCCESS);
 }

@@ -39,6 +39,7 @@ type File = <Directory as Disk>::File;
 /// What is served, and its folder.
 pub struct World {
     pub target: Arc<Target<Exec<MemoryStore>, File>>,
+    pub pool: Pool,
     folder: tempfile::TempDir,
 }
 
@@ -136,7 +137,8 @@ impl World {
             value_bytes_max: value_bytes_max as u32,
             ..TargetConfig::default()
         };
-        let target = Target::new(store, pool, Arc::new(SystemClock::default()), config);
+        let clock = Arc::new(SystemClock::default());
+        let target = Target::new(store, pool.clone(), clock, config);
         target.publish(vec![
             Published {
                 nsid: KV,
@@ -159,6 +161,7 @@ impl World {
         ]);
         World {
             target: Arc::new(target),
+            pool,
             folder,
         }
     }
