@@ -3,6 +3,7 @@
 mod again;
 mod commands;
 mod durable;
+mod execute;
 mod first;
 mod gone;
 mod greedy;
@@ -10,6 +11,9 @@ mod host;
 mod hostile;
 mod landing;
 mod mixed;
+#[expect(dead_code, reason = "functions run within bounds of their own here")]
+#[path = "../../../exec/tests/doors/programs.rs"]
+mod programs;
 mod restarted;
 mod secure;
 mod world;
