@@ -6,6 +6,7 @@ import time
 import pytest
 
 from conftest import binary
+from execution import MODULES
 
 # A guest may have to wait for those of others.
 pytestmark = pytest.mark.timeout(1800)
@@ -105,14 +106,19 @@ disconnect
     assert keys((place.shared / "list").read_bytes()) == [b"by-aws", b"by-cp", b"large", b"small-key-16byte"]
 
 
+def tools(place):
+    """A guest's option to have `/tools/forebay`."""
+    folder = place.scratch / "tools"
+    folder.mkdir()
+    # What debuggers need is most of a debug build, and slow to share.
+    place.run("strip", "-o", folder / "forebay", binary())
+    return "--share", f"{folder}:/tools:ro"
+
+
 def test_our_command_line_by_the_kernels_driver(place, data):
     """`forebay nvme` on a device of Linux's own driver."""
     place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2")
     (place.shared / "value").write_bytes(data(2 * MIB + 1, seed=3))
-    # What debuggers need is most of a debug build, and slow to share.
-    tools = place.scratch / "tools"
-    tools.mkdir()
-    place.run("strip", "-o", tools / "forebay", binary())
     said = place.guest(r"""
 connect
 dev=$(node ng 2)
@@ -127,7 +133,7 @@ section again; cp /share/value /tmp/value
 for i in $(seq 10); do nvme store $dev key /tmp/value --if-absent 2>&1 || echo $?; done
 section dmesg; dmesg | grep -E "BUG:|error recovery" || true
 unset -f nvme; disconnect
-""", "--share", f"{tools}:/tools:ro").wait()
+""", *tools(place)).wait()
     assert (place.shared / "back").read_bytes() == data(2 * MIB + 1, seed=3)
     assert said["keys"].split() == ['{"key":"key"}', '{"key":"other"}']
     assert said["exist"].strip() == "key there\nother not there\n3"
@@ -136,6 +142,34 @@ unset -f nvme; disconnect
     assert said["dmesg"].strip() == "", said["dmesg"]
     place.forebay("cp", "fb://values/key", place.shared / "copy")
     assert (place.shared / "copy").read_bytes() == data(2 * MIB + 1, seed=3)
+
+
+def test_functions_by_the_kernels_driver(place):
+    """`forebay nvme exec` on a device of Linux's own driver, where it is one command to run a function and one for each piece of its result."""
+    wasm = MODULES / "lines.wasm"
+    if not wasm.exists():
+        pytest.skip(f"{wasm} is not built: `cargo xtask modules` builds it")
+    place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2")
+    place.admin("module", "add", wasm, "--name", "lines", "--id", 16, "--function", "grep")
+    many = b"".join(b"line %d\n" % number for number in range(200_000))
+    assert len(many) > 2 * MIB
+    (place.shared / "log").write_bytes(many + b"ERROR disk 3\n")
+    place.forebay("cp", place.shared / "log", "fb://values/log")
+    said = place.guest(r"""
+connect
+dev=$(node ng 2)
+nvme() { /tools/forebay nvme "$@"; }
+section short; nvme exec $dev log 16 -- ERROR
+section long; nvme exec $dev log 16 --output 16MiB -- line >/share/back
+section cut; nvme exec $dev log 16 -- line 2>&1 >/share/cut || echo $?
+section refused; nvme exec $dev log 17 2>&1 || echo $?; nvme exec $dev none 16 -- ERROR 2>&1 || echo $?
+unset -f nvme; disconnect
+""", *tools(place)).wait()
+    assert said["short"] == "ERROR disk 3\n"
+    assert (place.shared / "back").read_bytes() == many
+    assert (place.shared / "cut").read_bytes() == many[:MIB] and said["cut"].split()[-1] == "5", said["cut"]
+    refused = ["forebay: Invalid Command Opcode (0h/01h)", "1", "forebay: KV Key Does Not Exist (0h/87h)", "3"]
+    assert said["refused"].strip().splitlines() == refused, said["refused"]
 
 
 def keys(page):
