@@ -219,6 +219,7 @@ fn refused(told: Status) -> Refusal {
         Status::CAPACITY_EXCEEDED => (507, "InsufficientStorage"),
         Status::INVALID_VALUE_SIZE => (413, "EntityTooLarge"),
         Status::NAMESPACE_WRITE_PROTECTED => (507, "read_only"),
+        Status::NAMESPACE_NOT_READY => (503, "busy"),
         Status::CONNECT_INVALID_HOST | Status::AUTHENTICATION_REQUIRED => (403, "AccessDenied"),
         _ => (500, "InternalError"),
     };
@@ -239,6 +240,9 @@ fn failed(endpoint: &str, error: HostError) -> Error {
         })
     };
     match error {
+        HostError::Status(told) if told.code() == Status::UNRECOVERED_ERROR => {
+            Error::Corrupt(format!("{endpoint}: {told}"))
+        }
         HostError::Status(told) => refused_at(refused(told)),
         HostError::Denied(message) => refused_at(Refusal {
             message,
@@ -273,10 +277,14 @@ mod tests {
             (Status::NAMESPACE_WRITE_PROTECTED, Kind::Limit),
             (Status::CONNECT_INVALID_HOST, Kind::Denied),
             (Status::AUTHENTICATION_REQUIRED, Kind::Denied),
+            (Status::NAMESPACE_NOT_READY, Kind::Limit),
+            (Status::UNRECOVERED_ERROR, Kind::Failed),
             (Status::INTERNAL_ERROR, Kind::Failed),
         ] {
             assert_eq!(kind(status), told, "{status}");
         }
+        let damaged = failed("kv://device", HostError::Status(Status::UNRECOVERED_ERROR));
+        assert!(matches!(damaged, Error::Corrupt(_)), "{damaged}");
         let of_s3 = |status: u16, code: &str| Refusal {
             status,
             code: code.to_owned(),
