@@ -2,6 +2,7 @@
 //!
 //! - [`direct`]: [`direct::Client`] opens a session, makes the best link there is (shared memory, iWARP), and moves values into and out
 //!   of [`direct::Region`]s; without a link the same calls go by HTTP. `docs/client.md` begins with an example.
+//! - [`mem`]: the memory below a region, where it is none that [`direct::Region`] makes.
 //! - [`kv`]: keys and values of any NVMe device that keeps them, over NVMe/TCP or vfio-user.
 //! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
 //!   list, delete, copy, multipart, versions.
@@ -63,4 +64,5 @@ pub use download::Download;
 pub use endpoint::Endpoint;
 pub use error::{Error, Kind, Refusal, Result};
 pub use execution::{Executing, Execution, NotExecuted};
+pub use forebay_mem as mem;
 pub use versions::{ListedVersion, VersionsAfter, VersionsPage};

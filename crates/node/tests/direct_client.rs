@@ -659,7 +659,7 @@ async fn memory_of_any_kind_can_be_used() {
         assert!(seen(&source, 0..contents.len()) == contents);
     }
     // Memory that only this process has: shared memory cannot reach it, iWARP can.
-    let private = || Region::of(forebay_mem::Region::anonymous(200_000).unwrap());
+    let private = || Region::of(forebay_client::mem::Region::anonymous(200_000).unwrap());
     let client = Client::connect(
         &endpoint(&server),
         &server.credentials(),

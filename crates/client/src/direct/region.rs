@@ -135,8 +135,8 @@ impl Region {
         Ok(Region::of(forebay_mem::Region::from_fd(fd)?))
     }
 
-    /// Memory that is mapped already. For memory at an address there is [`forebay_mem::Region::from_ptr`], which is unsafe: see there
-    /// for what it asks for.
+    /// Memory that is mapped already. For memory at an address there is [`from_ptr`](crate::mem::Region::from_ptr), which is unsafe: see
+    /// there for what it asks for.
     pub fn of(memory: Arc<forebay_mem::Region>) -> Region {
         let len = memory.len();
         let shared = Shared {
