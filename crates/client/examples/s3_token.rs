@@ -18,7 +18,7 @@ use std::error::Error;
 use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
 
-use forebay_client::direct::{Region, Request, TokenSession};
+use forebay_client::direct::{Region, Request, Token, TokenSession};
 use forebay_client::{Credentials, Endpoint};
 
 type Answer = Result<String, Box<dyn Error>>;
@@ -51,8 +51,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => Region::alloc(memory.parse()?)?,
     };
     say(&format!("ready {}", session.path()))?;
+    let mut token = None::<Token>;
     for line in std::io::stdin().lock().lines() {
-        match obey(&session, &region, &line?).await {
+        let line = line?;
+        // The program tells by its next line that its request was answered.
+        if let Some(token) = token.take() {
+            token.answered();
+        }
+        match obey(&session, &region, &line, &mut token).await {
             Ok(answer) => say(&answer)?,
             Err(error) => say(&format!("error {error}"))?,
         }
@@ -66,7 +72,13 @@ fn say(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-async fn obey(session: &TokenSession, region: &Region, line: &str) -> Answer {
+/// A token that is given out is kept in `lent`, and the bytes with it.
+async fn obey(
+    session: &TokenSession,
+    region: &Region,
+    line: &str,
+    lent: &mut Option<Token>,
+) -> Answer {
     let words: Vec<&str> = line.split(' ').collect();
     let given = |word: &'static str, text: &str| {
         if text == "-" {
@@ -88,8 +100,7 @@ async fn obey(session: &TokenSession, region: &Region, line: &str) -> Answer {
             let window = region.window(offset..offset + length.parse::<usize>()?);
             let token = session.token(&request, window).await?;
             let value = token.value.clone();
-            // The program tells by its next line that its request was answered.
-            token.answered();
+            *lent = Some(token);
             Ok(value)
         }
         ["fill", offset, length, seed] => {
