@@ -29,7 +29,7 @@ pub enum Ends {
     Failed,
 }
 
-/// Functions that do harm: a number, what they do, and how they end.
+/// Functions that do harm: a number, what they do, and how they end. The first ends when its time is over, the others by themselves.
 pub const HOSTILE: [(u32, &str, &str, Ends); 9] = [
     (
         20,
@@ -138,10 +138,15 @@ const RADOS_NKV: &str = r#"(module (memory (export "memory") 1)
         (i64.store (i32.const 8) (i64.extend_i32_u (local.get 1)))
         (i32.const 8)))"#;
 
-/// Bounds that a hostile function meets soon.
+/// Bounds that a hostile function meets soon, but for an hour to run: how long a function waits for a processor says nothing of it.
 pub fn executor(pool: Pool) -> Arc<Executor> {
+    executor_within(Duration::from_secs(3600), pool)
+}
+
+/// The same with so much time to run, for the one that ends by that alone.
+pub fn executor_within(deadline: Duration, pool: Pool) -> Arc<Executor> {
     let limits = Limits {
-        deadline: Duration::from_millis(500),
+        deadline,
         memory_bytes: 4 << 20,
         output_bytes: 24 << 20,
         ..Limits::default()

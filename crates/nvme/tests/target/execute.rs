@@ -1,8 +1,9 @@
 //! Functions run over values.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_exec::Exec;
+use forebay_exec::{Exec, Executor};
 use forebay_io::Clock;
 use forebay_io::sim::{SimClock, SimFile};
 use forebay_mem::Pool;
@@ -35,11 +36,21 @@ struct Host {
 
 impl Fixture {
     async fn new() -> Fixture {
-        let clock = SimClock::new(1_000_000);
         let pool = Pool::new(64 << 20);
+        Fixture::running(programs::executor(pool.clone()), pool).await
+    }
+
+    /// One whose functions have so much time.
+    async fn within(deadline: Duration) -> Fixture {
+        let pool = Pool::new(64 << 20);
+        let executor = programs::executor_within(deadline, pool.clone());
+        Fixture::running(executor, pool).await
+    }
+
+    async fn running(executor: Arc<Executor>, pool: Pool) -> Fixture {
+        let clock = SimClock::new(1_000_000);
         let time = clock.clone();
         let store = MemoryStore::new(pool.clone(), move || time.unix_millis());
-        let executor = programs::executor(pool.clone());
         let store = Exec::new(store, Some(Arc::clone(&executor)));
         for (name, tenant) in [("values", "ours"), ("theirs", "others")] {
             let config = NamespaceConfig {
@@ -458,7 +469,12 @@ async fn refusals_have_their_statuses() {
 #[tokio::test]
 async fn functions_that_do_harm_are_stopped_and_others_go_on() {
     let mut fixture = Fixture::new().await;
+    let mut short = Fixture::within(Duration::from_secs(3)).await;
     for (operation, what, _, ends) in HOSTILE {
+        let fixture = match operation == HOSTILE[0].0 {
+            true => &mut short,
+            false => &mut fixture,
+        };
         let status = match ends {
             Ends::Stopped => Status::ABORT_REQUESTED,
             Ends::Failed => Status::INTERNAL_ERROR,

@@ -1,5 +1,7 @@
 //! Functions whose arguments and result share the client's memory.
 
+use std::time::Duration;
+
 use forebay_mem::PAGE_BYTES;
 use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::DoorbellMode;
@@ -8,6 +10,9 @@ use forebay_proto::nvme::{Status, SubmissionQueueEntry};
 
 use crate::programs::{ECHO, Ends, HOSTILE, LENGTH};
 use crate::support::*;
+
+/// What a function has that loops for ever: enough for any other one.
+const TIME: Duration = Duration::from_secs(3);
 
 fn execute(operation: u32, payload: usize, capacity: usize) -> SubmissionQueueEntry {
     let command = KvCommand::Execute {
@@ -72,12 +77,18 @@ async fn the_result_takes_the_place_of_the_arguments() {
 
 #[tokio::test]
 async fn functions_that_do_harm_are_stopped_and_the_device_goes_on() {
-    let world = World::executing().await;
-    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    // The first ends by its time alone.
+    let (timed, others) = HOSTILE.split_at(1);
+    are_stopped(&World::executing_within(TIME).await, timed).await;
+    are_stopped(&World::executing().await, others).await;
+}
+
+async fn are_stopped(world: &World, functions: &[(u32, &str, &str, Ends)]) {
+    let mut host = Host::new(world, DoorbellMode::Shadow).await;
     let memory = host.memory(PAGE_BYTES).await;
     put(&memory, 0, b"value");
     assert_eq!(host.store(b"key", &memory, 5).await.status, Status::SUCCESS);
-    for (operation, what, _, ends) in HOSTILE {
+    for &(operation, what, _, ends) in functions {
         put(&memory, 0, &headed(b"key", b""));
         let command = memory
             .point(execute(operation, 5, PAGE_BYTES), 0, PAGE_BYTES)
@@ -105,7 +116,7 @@ async fn functions_that_do_harm_are_stopped_and_the_device_goes_on() {
 
 #[tokio::test]
 async fn a_client_that_goes_while_its_function_runs_harms_nobody() {
-    let world = World::executing().await;
+    let world = World::executing_within(TIME).await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
     let memory = host.memory(PAGE_BYTES).await;
     put(&memory, 0, b"value");

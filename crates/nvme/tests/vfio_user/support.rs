@@ -4,6 +4,7 @@ use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixS
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_exec::{Exec, Executor};
 use forebay_io::files::Directory;
@@ -100,7 +101,16 @@ impl World {
     /// One whose values functions can be run over.
     pub async fn executing() -> World {
         let pool = Pool::new(512 << 20);
-        let executor = programs::executor(pool.clone());
+        World::running(programs::executor(pool.clone()), pool).await
+    }
+
+    /// The same where they have so much time.
+    pub async fn executing_within(deadline: Duration) -> World {
+        let pool = Pool::new(512 << 20);
+        World::running(programs::executor_within(deadline, pool.clone()), pool).await
+    }
+
+    async fn running(executor: Arc<Executor>, pool: Pool) -> World {
         let world = World::over(pool, Some(executor.clone()), VALUE_BYTES_MAX).await;
         let store = world.target.store();
         programs::allow(&**store, &executor, "tenant", "others").await;

@@ -372,7 +372,7 @@ async fn requests_in_a_row_are_answered_in_order() {
 
 #[tokio::test]
 async fn slow_clients_are_given_up() {
-    let short = Duration::from_millis(50);
+    let short = Duration::from_millis(500);
     let config = Config {
         header_timeout: short,
         idle_timeout: short,
