@@ -2,8 +2,10 @@
 
 import os
 import random
+import signal
 import threading
 import time
+import urllib.request
 
 import pytest
 from botocore.exceptions import ClientError
@@ -20,6 +22,10 @@ LARGE = 5 << 20
 # What every part but the last has.
 PART_BYTES_MIN = 5 << 20
 UPLOADS = 6
+# An hour, in milliseconds: within a test a cache looks again only where it was told to.
+LONG_MS, SHORT_MS = "3600000", "500"
+# By then Ceph tells a gateway nothing any more that has stood still (`osd_client_watch_timeout`).
+UNHEARD_SECONDS = 35
 
 
 @pytest.fixture(params=["uncached", "strict"])
@@ -158,6 +164,71 @@ def test_gateways_know_each_others_keys(gateways):
     other.create_bucket(Bucket="theirs")
     admin(servers[0], "key", "rm", keys[0])
     until(lambda: not allowed(other), "the other takes a key that is removed")
+
+
+def read(client):
+    return client.get_object(Bucket=BUCKET, Key="k")["Body"].read()
+
+
+def hits(server):
+    with urllib.request.urlopen(f"http://{server.console}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    [value] = [line.split()[-1] for line in lines if line.startswith("forebay_tier_memory_hits_total")]
+    return float(value)
+
+
+def cached(gateways, caching, trust):
+    """Two gateways with a cache that is not strict, and their clients; both have the same value, the second in its cache."""
+    flags = [*(flag for flag in caching if flag != "--cache-strict"), "--cache-trust", trust]
+    servers = [gateways.start(*flags) for _ in range(2)]
+    clients = [gateways.client(server) for server in servers]
+    gateways.bucket(BUCKET, clients)
+    clients[0].put_object(Bucket=BUCKET, Key="k", Body=b"before")
+    before = hits(servers[1])
+
+    def is_hit():
+        assert read(clients[1]) == b"before"
+        return hits(servers[1]) > before
+
+    # The notice of what was stored may come after it was read.
+    until(is_hit, "nothing is kept")
+    return servers, clients
+
+
+def test_a_cache_hears_of_changes(gateways, caching):
+    """What one gateway stores, replaces and deletes another one serves moments later, though it trusts what it has for an hour."""
+    _, (one, other) = cached(gateways, caching, LONG_MS)
+    for number in range(20):
+        body = b"%d" % number
+        one.put_object(Bucket=BUCKET, Key="k", Body=body)
+        until(lambda: read(other) == body, "the other one serves what was replaced")
+    one.delete_object(Bucket=BUCKET, Key="k")
+    until(lambda: gone(other), "the other one serves what was deleted")
+
+
+def gone(client):
+    try:
+        read(client)
+    except client.exceptions.NoSuchKey:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("trust", [SHORT_MS, LONG_MS], ids=["trusting-shortly", "trusting-long"])
+def test_a_cache_that_could_hear_nothing_asks(gateways, caching, trust):
+    """A gateway stands still until nobody tells it of changes any more. One that trusts for a moment serves nothing old from then on, another
+    one only until it has noticed."""
+    servers, (one, other) = cached(gateways, caching, trust)
+    process = servers[1].process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(UNHEARD_SECONDS)
+        one.put_object(Bucket=BUCKET, Key="k", Body=b"after")
+    finally:
+        process.send_signal(signal.SIGCONT)
+    if trust == SHORT_MS:
+        assert read(other) == b"after"
+    until(lambda: read(other) == b"after", "the other one serves what was replaced")
 
 
 def allowed(client):
