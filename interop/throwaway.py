@@ -18,15 +18,17 @@ class Unavailable(Exception):
 
 
 class Ceph:
-    """A cluster of one monitor, one manager and `osds` OSDs, with a pool of the name `pool`."""
+    """A cluster of one monitor, one manager and `osds` OSDs, with a pool of the name `pool`, and with its own S3 door where `rgw` says at
+    which port."""
 
     pool = "forebay"
 
-    def __init__(self, osds=3, store="memstore", size=4096, netns=None, address=None):
+    def __init__(self, osds=3, store="memstore", size=4096, netns=None, address=None, rgw=None):
         self.name, self.own = f"fb{uuid.uuid4().hex[:8]}", True
         words = ["--name", self.name, "--osds", osds, "--store", store, "--size", size, "--pool", self.pool]
         words += ["--netns", netns] if netns else []
         words += ["--addr", address] if address else []
+        words += ["--rgw", rgw] if rgw else []
         if os.geteuid() != 0:
             # What is missing could not be installed.
             words.append("--no-install")
@@ -46,9 +48,9 @@ class Ceph:
         return self
 
     def found(self, assignments):
-        assigned = dict(line.removeprefix("export ").split("=", 1) for line in assignments.splitlines())
-        self.conf = assigned["CEPH_CONF"]
-        self.env = {**os.environ, "CEPH_CONF": self.conf, "CEPH_KEYRING": assigned["CEPH_KEYRING"]}
+        self.assigned = dict(line.removeprefix("export ").split("=", 1) for line in assignments.splitlines())
+        self.conf = self.assigned["CEPH_CONF"]
+        self.env = {**os.environ, "CEPH_CONF": self.conf, "CEPH_KEYRING": self.assigned["CEPH_KEYRING"]}
 
     def flags(self, namespace=None, pool=None):
         """What has a server keep everything here."""
@@ -56,7 +58,7 @@ class Ceph:
         return ["--backend", f"rados:{place}/{namespace}" if namespace else f"rados:{place}", "--ceph-conf", self.conf]
 
     def daemon(self, verb, who):
-        """`kill`, `stop`, `cont` or `start` of `mon`, `mgr` or `osd.N`."""
+        """`kill`, `stop`, `cont` or `start` of `mon`, `mgr`, `rgw` or `osd.N`."""
         done = run(LAB / "ceph-daemon.sh", "--name", self.name, verb, who)
         assert done.returncode == 0, done.stderr
 
