@@ -17,8 +17,13 @@ CLIENTS = 6
 BUCKET = "register"
 # More than an object holds, and what a part has that is not the last.
 LARGE = 5 << 20
-# How long a gateway waits for the cluster to answer one request (`--ceph-patience`).
-PATIENCE = 30
+# How long a gateway waits for the cluster to answer (`--ceph-patience`) where nobody does, how long that is, and by when a request is refused
+# then: its operation, one that this waits for, and what a busy machine takes.
+PATIENCE, AWAY, REFUSED_WITHIN = 5, 30, 20
+# By what: Ceph does not say whether anything happened, or was not asked because too much waits already.
+REFUSALS = {"InternalError", "SlowDown"}
+# What a client calls a body that was cut short.
+CUT_SHORT = {"IncompleteReadError", "ResponseStreamingError"}
 # How long a gateway holds its lease (SOON), and for how many of these the monitor is away.
 LEASE, LEASES = 3, 4
 FULL = {"nearfull": 0.00001, "backfillfull": 0.00002, "full": 0.00003}
@@ -32,6 +37,7 @@ def writers(gateways, recorder):
     client = gateways.client(gateways.start())
     client.create_bucket(Bucket=BUCKET)
     registers = [Register(BUCKET, f"key{number}") for number in range(6)]
+    registers.append(Register(BUCKET, "large", LARGE, share=0.3))
     threads = work(recorder, [client], registers, CLIENTS, SEED)
     time.sleep(1)
     yield recorder
@@ -201,14 +207,38 @@ def test_two_gateways_go_on_without_the_monitor(ceph, gateways, recorder, cachin
     clean(gateways, gateways.servers[0], clients[0], BUCKET)
 
 
-def test_nobody_answers(ceph, writers):
-    """The whole cluster is away: requests end with an error in bounded time, and afterwards all is well."""
+def test_nobody_answers(ceph, gateways, recorder):
+    """The whole cluster is away for longer than a gateway is patient: requests are refused in time, and afterwards all is well."""
+    print(f"FOREBAY_SEED={SEED}")
+    client = gateways.client(gateways.start("--ceph-patience", str(PATIENCE)))
+    client.create_bucket(Bucket=BUCKET)
+    registers = [Register(BUCKET, f"key{number}") for number in range(CLIENTS - 1)]
+    registers.append(Register(BUCKET, "large", LARGE))
+    # Each client has a key of its own: changes of one key wait for each other.
+    threads = []
+    for number, register in enumerate(registers):
+        threads += work(recorder, [client], [register], 1, SEED, first=number)
+    recorder.until_answered(0, len(registers))
+    assert not any(thread.failures for thread in threads), [thread.failures for thread in threads]
     daemons = ["mon", "osd.0", "osd.1", "osd.2"]
     for daemon in daemons:
         ceph.daemon("stop", daemon)
-    time.sleep(10)
+    stopped = time.monotonic_ns()
+    time.sleep(AWAY)
     for daemon in daemons:
         ceph.daemon("cont", daemon)
     ceph.until(osds_up(3))
-    # What waited for the cluster is given up when the gateway's patience is over, and not later.
-    writers.until_answered(len(writers.lines), seconds=PATIENCE)
+    recorder.until_answered(len(recorder.lines), len(registers))
+    finish(threads)
+    until = stopped + (AWAY - REFUSED_WITHIN) * 10**9
+    asked = [line for line in recorder.lines if stopped < line["asked"] < until]
+    assert {line["client"] for line in asked} == set(range(len(registers))), "each has asked"
+    for line in asked:
+        took = (line["answered"] - line["asked"]) / 10**9
+        assert line["outcome"] == "unknown" and took < REFUSED_WITHIN, (line, took)
+    codes = {code for thread in threads for code in thread.failures}
+    assert codes & REFUSALS and codes <= REFUSALS | CUT_SHORT, codes
+    for register in registers:
+        client.put_object(Bucket=BUCKET, Key=register.key, Body=b"end")
+        assert client.get_object(Bucket=BUCKET, Key=register.key)["Body"].read() == b"end"
+    recorder.check()
