@@ -16,11 +16,11 @@ use forebay_store::{Body, ErrorKind, NamespaceInfo, Result, StoreError};
 
 use crate::cache::Piece;
 use crate::core::Core;
-use crate::entry::{Entry, Place};
+use crate::entry::Entry;
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
 use crate::findings::Finding;
-use crate::keys::{self, Table};
-use crate::view::{View, malformed};
+use crate::segments::{Pins, Segments};
+use crate::view::malformed;
 
 /// So much of what is in memory is checked and given out at a time: what was just summed is still in the processor's cache when it is
 /// sent.
@@ -118,107 +118,6 @@ impl Remembered {
             want: range.start as usize..range.end as usize,
         }))
     }
-}
-
-/// Bodies kept from being reused while they are read.
-pub(crate) struct Pins<D: Disk> {
-    core: Arc<Core<D>>,
-    bodies: Vec<u64>,
-}
-
-impl<D: Disk> Pins<D> {
-    fn none(core: &Arc<Core<D>>) -> Pins<D> {
-        Pins {
-            core: core.clone(),
-            bodies: Vec::new(),
-        }
-    }
-}
-
-impl<D: Disk> Drop for Pins<D> {
-    fn drop(&mut self) {
-        for body in self.bodies.drain(..) {
-            for run in self.core.reclaim.unpin(body) {
-                self.core.space.put(run);
-            }
-        }
-    }
-}
-
-/// Where the bytes `range` of a value are; `None` when the value went away meanwhile, none when they were let go.
-pub(crate) fn resolve<D: Disk>(
-    core: &Arc<Core<D>>,
-    view: View<'_>,
-    place: Place,
-    range: Range<u64>,
-) -> Result<Option<(VecDeque<Segment>, Pins<D>)>> {
-    let mut segments = VecDeque::new();
-    let mut pins = Pins::none(core);
-    if range.is_empty() || matches!(place, Place::Away(_)) {
-        return Ok(Some((segments, pins)));
-    }
-    let parts = match place {
-        Place::Joined(body) => match view.parts(body)? {
-            Some(parts) => parts,
-            None => return Ok(None),
-        },
-        place => vec![(u64::MAX, place)],
-    };
-    let mut begin = 0_u64;
-    for (size, place) in parts {
-        let end = begin.saturating_add(size);
-        let wanted = begin.max(range.start)..end.min(range.end);
-        if wanted.start < wanted.end {
-            let wanted = wanted.start - begin..wanted.end - begin;
-            if !resolve_part(view, place, wanted, &mut segments, &mut pins)? {
-                return Ok(None);
-            }
-        }
-        begin = end;
-    }
-    // The parts of a value that went away may be fewer already, from the end on.
-    Ok((begin >= range.end).then_some((segments, pins)))
-}
-
-fn resolve_part<D: Disk>(
-    view: View<'_>,
-    place: Place,
-    wanted: Range<u64>,
-    segments: &mut VecDeque<Segment>,
-    pins: &mut Pins<D>,
-) -> Result<bool> {
-    if let Place::Inline(body) = place {
-        let Some(bytes) = view.get(Table::Inline, &keys::body(body))? else {
-            return Ok(false);
-        };
-        let end = bytes.len().min(wanted.end as usize);
-        let start = end.min(wanted.start as usize);
-        segments.push_back(Segment::Ready(Buf::from(bytes.slice(start..end))));
-        return Ok(true);
-    }
-    let Some((body, extents)) = view.extents(place)? else {
-        return Ok(false);
-    };
-    pins.core.reclaim.pin(body);
-    pins.bodies.push(body);
-    let mut begin = 0;
-    for (number, extent) in extents.into_iter().enumerate() {
-        let end = begin + u64::from(extent.bytes);
-        let part = begin.max(wanted.start)..end.min(wanted.end);
-        if part.start < part.end {
-            segments.push_back(Segment::Stored {
-                piece: Piece {
-                    body,
-                    extent: number as u32,
-                    block: None,
-                },
-                extent,
-                want: (part.start - begin) as usize..(part.end - begin) as usize,
-            });
-        }
-        begin = end;
-    }
-    Ok(true)
 }
 
 /// Notes that a block is not what was stored, and says so.
@@ -348,7 +247,7 @@ enum Ahead {
 /// The bytes of a value in an [`Engine`](crate::Engine).
 pub struct EngineBody<D: Disk> {
     label: Label,
-    segments: VecDeque<Segment>,
+    segments: Segments,
     /// The extent of the first segment, when it is in memory.
     held: Option<Buf>,
     ahead: VecDeque<Ahead>,
@@ -358,12 +257,12 @@ pub struct EngineBody<D: Disk> {
 
 impl<D: Disk> std::fmt::Debug for EngineBody<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "EngineBody({} segments left)", self.segments.len())
+        write!(f, "EngineBody({} segments at hand)", self.segments.len())
     }
 }
 
 impl<D: Disk> EngineBody<D> {
-    pub(crate) fn new(label: Label, segments: VecDeque<Segment>, pins: Pins<D>) -> EngineBody<D> {
+    pub(crate) fn new(label: Label, segments: Segments, pins: Pins<D>) -> EngineBody<D> {
         EngineBody {
             label,
             segments,
@@ -385,25 +284,27 @@ impl<D: Disk> EngineBody<D> {
         };
         EngineBody {
             held: Some(found.whole),
-            ..EngineBody::new(label, VecDeque::from([segment]), Pins::none(core))
+            ..EngineBody::new(label, Segments::from(segment), Pins::none(core))
         }
     }
 
     /// The next bytes, if they are in memory and nothing before them is being read.
     fn next_held(&mut self) -> Result<Option<Buf>> {
-        let (
-            true,
-            Some(Segment::Stored {
-                piece,
-                extent,
-                want,
-            }),
-        ) = (self.ahead.is_empty(), self.segments.front_mut())
+        if !self.ahead.is_empty() {
+            return Ok(None);
+        }
+        let (core, label) = (&self.pins.core, &self.label);
+        let front = self.segments.front(core);
+        let Some(Segment::Stored {
+            piece,
+            extent,
+            want,
+        }) = front.map_err(|error| row_mismatch(core, label, error))?
         else {
             return Ok(None);
         };
         if self.held.is_none() {
-            self.held = in_memory(&self.pins.core, piece, extent);
+            self.held = in_memory(core, piece, extent);
         }
         let Some(whole) = &self.held else {
             return Ok(None);
@@ -414,11 +315,11 @@ impl<D: Disk> EngineBody<D> {
         let blocks = first * BLOCK_BYTES..whole.len().min(step.end.next_multiple_of(BLOCK_BYTES));
         extent
             .check(first, &whole[blocks])
-            .map_err(|block| mismatch(&self.pins.core, &self.label, extent, block))?;
+            .map_err(|block| mismatch(core, label, extent, block))?;
         let buf = whole.slice(step.clone());
         want.start = step.end;
         if want.start == want.end {
-            self.segments.pop_front();
+            self.segments.drop_front();
             self.held = None;
         }
         Ok(Some(buf))
@@ -451,9 +352,9 @@ impl<D: Disk> Body for EngineBody<D> {
             true => Memory::NotWhole,
             false => Memory::First,
         };
-        if self.ahead.is_empty() && self.segments.len() == 1 {
+        if self.ahead.is_empty() && self.segments.is_short() {
             // The common case of a small value needs no box.
-            return match self.segments.pop_front() {
+            return match self.segments.pop(&self.pins.core)? {
                 Some(Segment::Stored {
                     piece,
                     extent,
@@ -468,9 +369,12 @@ impl<D: Disk> Body for EngineBody<D> {
             };
         }
         while self.ahead.len() < self.pins.core.config.read_depth.max(1)
-            && let Some(segment) = self.segments.pop_front()
+            && let Some(segment) = self.segments.pop(&self.pins.core).transpose()
         {
-            let reading = self.begin(segment, memory);
+            let reading = match segment {
+                Ok(segment) => self.begin(segment, memory),
+                Err(error) => Ahead::Done(Err(row_mismatch(&self.pins.core, &self.label, error))),
+            };
             self.ahead.push_back(reading);
             memory = Memory::First;
         }

@@ -1,6 +1,5 @@
 //! The engine's door: [`Store`] over the parts, and what only an engine can do.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use forebay_store::{
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::body::{EngineBody, Label, Pins, Remembered, Segment, mismatch, resolve, row_mismatch};
+use crate::body::{EngineBody, Label, Remembered, mismatch, row_mismatch};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::{Core, Lock};
 use crate::entry::{Entry, Place};
@@ -31,6 +30,7 @@ use crate::land::{land, too_short};
 use crate::metrics::Metrics;
 use crate::recover::{self, OpenError};
 use crate::scrub::{self, Audit, ScrubProgress};
+use crate::segments::{Pins, Segments, resolve};
 use crate::upload::EngineUpload;
 use crate::view::{View, malformed};
 use crate::{Config, checkpoint, journal, list};
@@ -105,7 +105,7 @@ struct Located<D: Disk> {
 enum Whereabouts<D: Disk> {
     Memory(Remembered),
     /// The pins are held until the bytes are read.
-    Segments(VecDeque<Segment>, Pins<D>),
+    Segments(Segments, Pins<D>),
 }
 
 impl<D: Disk> Engine<D> {

@@ -18,6 +18,7 @@ use crate::batch::{Batch, Decider, Settled};
 use crate::codec::crc32c;
 use crate::command::Command;
 use crate::core::{Core, device_failed, read_only};
+use crate::entry::ENTRY_EXTENTS_MAX;
 use crate::extent::GRANULE_BYTES;
 use crate::group::{Header, Position, group_bytes};
 use crate::reclaim::Freed;
@@ -423,7 +424,14 @@ impl<D: Disk> Journal<D> {
         // Whoever looks for what has expired never begins behind any of it.
         let expires_from = self.decider.expires_from();
         self.core.expires_from.fetch_min(expires_from, SeqCst);
-        self.core.tables.publish(batch.over);
+        let freed = batch.freed.iter();
+        let laid_out = freed.filter(|freed| freed.extents > ENTRY_EXTENTS_MAX);
+        self.core.reclaim.keep_layouts(
+            laid_out.map(|freed| freed.body),
+            // What cannot be read is refused to who comes to it.
+            |body| self.core.view().layout(body).ok().flatten(),
+            || self.core.tables.publish(batch.over),
+        );
         self.core.expires_from.store(expires_from, SeqCst);
         for settled in batch.settled {
             let mut registry = self.core.registry.write();

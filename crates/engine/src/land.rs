@@ -4,7 +4,6 @@
 //! by way of a buffer of ours. Checksums are made from what landed; where they do not match, the store is not blamed before its bytes
 //! were looked at in a buffer that nobody else can touch.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -19,10 +18,11 @@ use forebay_mem::{CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use forebay_store::{ErrorKind, Placing, Result, StoreError};
 use tokio::task::yield_now;
 
-use crate::body::{Label, Memory, Remembered, Segment, in_memory, mismatch, read};
+use crate::body::{Label, Memory, Remembered, Segment, in_memory, mismatch, read, row_mismatch};
 use crate::cache::Piece;
 use crate::core::Core;
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
+use crate::segments::Segments;
 
 /// Shorter pieces are read by way of the cache: the next reader finds them there.
 const DIRECT_BYTES_MIN: usize = BLOCK_BYTES;
@@ -60,7 +60,7 @@ type Landing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 pub(crate) async fn land<D: Disk>(
     core: &Arc<Core<D>>,
     label: Label,
-    mut segments: VecDeque<Segment>,
+    mut segments: Segments,
     pins: Hold,
     target: &RegionSlice,
 ) -> Result<()> {
@@ -82,9 +82,9 @@ pub(crate) async fn land<D: Disk>(
             }
         }
     };
-    if segments.len() <= 1 {
+    if segments.is_short() {
         // The common case needs no box.
-        return match segments.pop_front() {
+        return match segments.pop(core)? {
             Some(segment) => begin(segment).await,
             None => Ok(()),
         };
@@ -96,9 +96,14 @@ pub(crate) async fn land<D: Disk>(
         let mut landed = 0;
         loop {
             while landing.len() < depth
-                && let Some(segment) = segments.pop_front()
+                && let Some(segment) = segments.pop(core).transpose()
             {
-                landing.push(Box::pin(begin(segment)));
+                match segment {
+                    Ok(segment) => landing.push(Box::pin(begin(segment))),
+                    Err(error) => {
+                        failed.get_or_insert(row_mismatch(core, &label, error));
+                    }
+                }
             }
             let before = landing.len();
             let mut at = 0;

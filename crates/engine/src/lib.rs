@@ -6,7 +6,7 @@
 //! - `journal`, `batch`, `draft`, `group`: one thread decides changes in order and makes each group durable with one sync.
 //! - `tables`, `index`: what is committed, as memtables over a redb database; `checkpoint` moves rows from one to the other.
 //! - `upload`, `room`, `allocator`, `extent`: bytes go from the buffers they arrived in to granules that nothing refers to yet.
-//! - `body`, `cache`, `reclaim`: bytes leave, checked on every read, from granules that cannot be reused meanwhile.
+//! - `body`, `segments`, `cache`, `reclaim`: bytes leave, checked on every read, from granules that cannot be reused meanwhile.
 //! - `view`, `list`, `usage`, `counting`, `namespaces`: what stands under a key, list pages, quotas, what namespaces hold.
 //! - `recover`, `replay`, `superblock`, `mend`, `scrub`, `findings`: opening, replaying, mending, verifying.
 //!
@@ -59,6 +59,7 @@ mod recover;
 mod replay;
 mod room;
 mod scrub;
+mod segments;
 mod space;
 mod superblock;
 mod tables;

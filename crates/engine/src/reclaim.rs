@@ -1,12 +1,14 @@
 //! When freed extents may be reused: after the change that freed them is durable, and no reader can still reach them.
 //!
 //! A reader looks an entry up and pins the bodies it will read, inside one *visit*. Freed bodies wait until every visit that
-//! began before they were freed has ended (two epochs), and then until they are not pinned.
+//! began before they were freed has ended (two epochs), and then until they are not pinned. A reader of a long value looks up where the parts
+//! of it are when it comes to them: while it has them pinned, their layouts can be found although no table has them any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
+use bytes::Bytes;
 use forebay_io::Striped;
 use parking_lot::Mutex;
 
@@ -27,6 +29,8 @@ pub(crate) struct Freed {
 #[derive(Debug, Default)]
 struct Pin {
     readers: usize,
+    /// Its row in table layout, which has it no more.
+    layout: Option<Bytes>,
     /// Set when the body is freed while it is read.
     freed: Vec<Run>,
 }
@@ -58,6 +62,8 @@ pub(crate) struct Reclaim {
     /// Of even epochs and of odd ones.
     visitors: Striped<[AtomicUsize; 2]>,
     waiting: Mutex<VecDeque<(u64, Vec<Freed>)>>,
+    /// Whether layouts are about to go from their table.
+    leaving: AtomicBool,
     pins: [Mutex<HashMap<u64, Pin, BuildHasherDefault<BodyHasher>>>; SHARDS],
 }
 
@@ -94,6 +100,41 @@ impl Reclaim {
     /// Keeps a body from being reused; to be called during the visit that found it.
     pub fn pin(&self, body: u64) {
         self.shard(body).lock().entry(body).or_default().readers += 1;
+    }
+
+    /// Whether the layout of a body that is pinned now may go without being kept: whoever sees that keeps what it found.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(SeqCst)
+    }
+
+    /// Keeps the layouts of those of these bodies that are pinned, as `layout` finds them, before `work` takes them from their table. Where
+    /// one is pinned only meanwhile, whoever pins it sees that they are leaving.
+    pub fn keep_layouts(
+        &self,
+        bodies: impl Iterator<Item = u64>,
+        layout: impl Fn(u64) -> Option<Bytes>,
+        work: impl FnOnce(),
+    ) {
+        let mut bodies = bodies.peekable();
+        if bodies.peek().is_none() {
+            return work();
+        }
+        self.leaving.store(true, SeqCst);
+        for body in bodies {
+            let is_pinned = self.shard(body).lock().contains_key(&body);
+            // It is not looked for under the lock.
+            let layout = is_pinned.then(|| layout(body)).flatten();
+            if let Some(pin) = self.shard(body).lock().get_mut(&body) {
+                pin.layout = layout;
+            }
+        }
+        work();
+        self.leaving.store(false, SeqCst);
+    }
+
+    /// The layout of a pinned body, where that is in no table any more.
+    pub fn layout(&self, body: u64) -> Option<Bytes> {
+        self.shard(body).lock().get(&body)?.layout.clone()
     }
 
     /// Ends a pin; returns runs that are now free.

@@ -1,13 +1,13 @@
 //! Reading everything back: which blocks do not match, and whether space and entries agree.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::{ErrorKind, Result, StoreError, VersionId};
 
-use crate::body::{Label, Memory, Pins, Segment, read, resolve, row_mismatch};
+use crate::body::{Label, Memory, Segment, read, row_mismatch};
 use crate::core::Core;
 use crate::engine::LOOKS_MAX;
 use crate::entry::Entry;
@@ -17,6 +17,7 @@ use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::mend::each_run;
 use crate::passage::{Met, Passage};
+use crate::segments::{Pins, Segments, resolve};
 use crate::view::{View, malformed};
 
 /// How far a scrub is, or what it came to.
@@ -134,13 +135,8 @@ fn find<D: Disk>(
     row_key: &[u8],
     entry: &Entry,
     label: &Label,
-) -> Result<Option<(VecDeque<Segment>, Pins<D>)>> {
-    let damaged = |error: StoreError| {
-        if error.kind() == ErrorKind::Io {
-            core.note(label.finding(error.message().to_owned()));
-        }
-        row_mismatch(core, label, error)
-    };
+) -> Result<Option<(Segments, Pins<D>)>> {
+    let damaged = |error| row_damaged(core, label, error);
     for _ in 0..LOOKS_MAX {
         let _visit = core.reclaim.visit();
         let view = View {
@@ -162,6 +158,14 @@ fn find<D: Disk>(
     Err(damaged(corrupt("a value's layout")))
 }
 
+/// Notes what keeps a value from being found, and names the value.
+fn row_damaged<D: Disk>(core: &Core<D>, label: &Label, error: StoreError) -> StoreError {
+    if error.kind() == ErrorKind::Io {
+        core.note(label.finding(error.message().to_owned()));
+    }
+    row_mismatch(core, label, error)
+}
+
 async fn verify<D: Disk>(
     core: &Arc<Core<D>>,
     table: Table,
@@ -176,19 +180,20 @@ async fn verify<D: Disk>(
         ..label
     };
     let found = find(core, table, row_key, entry, &label)?;
-    let Some((segments, _pins)) = found else {
+    let Some((mut segments, _pins)) = found else {
         return Ok(0);
     };
     let mut bytes = 0;
     let mut first_error = None;
-    for segment in segments {
+    while let Some(segment) = segments.pop(core).transpose() {
         let read = match segment {
-            Segment::Ready(buf) => Ok(buf),
-            Segment::Stored {
+            Err(error) => Err(row_damaged(core, &label, error)),
+            Ok(Segment::Ready(buf)) => Ok(buf),
+            Ok(Segment::Stored {
                 piece,
                 extent,
                 want,
-            } => {
+            }) => {
                 let (granule, block) = (extent.start, want.start / BLOCK_BYTES);
                 let read = read(core, &label, piece, extent, want, Memory::Passed).await;
                 if let Err(error) = &read

@@ -327,18 +327,23 @@ impl View<'_> {
         match place {
             Place::Empty | Place::Inline(_) | Place::Joined(_) | Place::Away(_) => Ok(None),
             Place::Extents(body, extents) => Ok(Some((body, extents))),
-            Place::Layout(body) => {
-                let Some(row) = self.get(Table::Layout, &keys::body(body))? else {
-                    return Ok(None);
-                };
-                let extents = Extent::decode_all(&mut Reader::new(&row));
-                Ok(Some((
-                    body,
-                    extents.map_err(|_| of_row(corrupt("a layout")))?,
-                )))
-            }
+            Place::Layout(body) => self
+                .layout(body)?
+                .map(|row| Ok((body, decode_layout(&row)?)))
+                .transpose(),
         }
     }
+
+    /// The row in table layout of a body that has its extents there; `None` when it is gone.
+    pub fn layout(&self, body: u64) -> Result<Option<Bytes>> {
+        self.get(Table::Layout, &keys::body(body))
+    }
+}
+
+/// The extents that a row in table layout tells of.
+pub(crate) fn decode_layout(row: &[u8]) -> Result<Vec<Extent>> {
+    let extents = Extent::decode_all(&mut Reader::new(row));
+    extents.map_err(|_| of_row(corrupt("a layout")))
 }
 
 /// What was found, or what is wrong with the row where that would be.

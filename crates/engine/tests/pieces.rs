@@ -10,8 +10,8 @@ use forebay_io::Clock;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_store::limits::ATTRIBUTES_BYTES_MAX;
 use forebay_store::{
-    Address, Attributes, DeleteOptions, Durability, ErrorKind, NamespaceConfig, Result, Scope,
-    Seal, Source, Space, Store, StoreOptions, Usage,
+    Address, Attributes, Body, ByteRange, DeleteOptions, Durability, ErrorKind, NamespaceConfig,
+    Result, Scope, Seal, Source, Space, Store, StoreOptions, Usage,
 };
 use support::{bytes, check_space, config, get, open, put, put_with, tenant};
 use tokio::task::JoinSet;
@@ -237,5 +237,46 @@ async fn more_parts_than_can_be_freed_are_not_joined() {
         .delete(OBJECT, DeleteOptions::default())
         .await
         .unwrap();
+    check_space(&engine).await;
+}
+
+/// Where its parts are is looked up when it comes to them.
+#[tokio::test]
+async fn a_reader_has_all_of_a_value_of_many_parts_that_goes_meanwhile() {
+    const LARGE: usize = 6 << 20;
+    let uncached = Config {
+        cache_bytes: 0,
+        ..config()
+    };
+    let engine = open(&SimDisk::new(3), Arc::new(SimClock::new(NOW)), uncached);
+    engine.create_namespace("n", tenant("n")).await.unwrap();
+    let mut value = Vec::new();
+    let keys = [b"1", b"2", b"3", b"4"];
+    for (seed, key) in keys.into_iter().enumerate() {
+        let part = bytes(seed as u64, LARGE);
+        put(&engine, staged(key), &part).await.unwrap();
+        value.extend(part);
+    }
+    let sources = keys.map(|key| Source::any(key));
+    let (options, seal) = (StoreOptions::default(), Seal::default());
+    engine
+        .compose(OBJECT, &sources, &[], options, seal)
+        .await
+        .unwrap();
+    let object = engine.retrieve(OBJECT, None, ByteRange::Full).await;
+    let mut body = object.unwrap().body;
+    let mut found = body.next().await.unwrap().unwrap().to_vec();
+    engine
+        .delete(OBJECT, DeleteOptions::default())
+        .await
+        .unwrap();
+    engine.checkpoint().await.unwrap();
+    let next = Address::object("n", b"next");
+    put(&engine, next, &bytes(9, 4 * LARGE)).await.unwrap();
+    while let Some(buf) = body.next().await.unwrap() {
+        found.extend_from_slice(&buf);
+    }
+    assert!(found == value);
+    drop(body);
     check_space(&engine).await;
 }
