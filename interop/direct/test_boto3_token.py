@@ -1,10 +1,16 @@
 """boto3 requests that carry a token: the script signs and sends them, a small helper owns the memory and the link."""
 
+import base64
+import os
+
 import pytest
 from botocore.exceptions import ClientError
 
 from boto3_token import Helper, Script, headers, memory
 
+GIB = 1 << 30
+# Of the longest token; where that is more than a GiB, one that is a little more is tested, too.
+TOKEN_BYTES = int(os.environ.get("FOREBAY_TOKEN_BYTES", (64 << 20) + 1))
 REGION_BYTES = 8 << 20
 VALUE_BYTES = 3 * (1 << 20) + 5
 PART_BYTES = 5 << 20
@@ -41,6 +47,41 @@ def test_a_put_and_gets(parts, scratch):
     assert got["Body"].read() == b"" and got["ContentRange"] == f"bytes 500-1499/{VALUE_BYTES}"
     helper.ask("save", 0, 1000, scratch / "some")
     assert (scratch / "some").read_bytes() == body[500:1500]
+
+
+def test_what_boto3_does_unasked(parts):
+    server, helper, script, plain = parts
+    unasked = Script(server, helper, checksums="when_supported")
+    crc = helper.ask("fill", 0, VALUE_BYTES, 5)
+    # A checksum of the body, which is empty: it is not that of the bytes.
+    with pytest.raises(ClientError) as refused:
+        unasked.within(0, VALUE_BYTES).s3.put_object(Bucket="tokens", Key="key")
+    assert refused.value.response["Error"]["Code"] == "BadDigest"
+    script.within(0, VALUE_BYTES).s3.put_object(Bucket="tokens", Key="key")
+    # It asks for the object's, and would compare that with the body.
+    got = unasked.within(4 << 20, VALUE_BYTES).s3.get_object(Bucket="tokens", Key="key")
+    assert got["Body"].read() == b""
+    assert helper.ask("sum", 4 << 20, VALUE_BYTES) == crc
+    assert base64.b64decode(headers(got)["x-amz-rdma-checksum-crc64nvme"]).hex() == crc
+    assert len(plain.s3.get_object(Bucket="tokens", Key="key")["Body"].read()) == VALUE_BYTES
+
+
+@pytest.mark.parametrize("length", sorted({min(TOKEN_BYTES, GIB + 1), TOKEN_BYTES}))
+def test_tokens_for_many_bytes(serve, namespace, length):
+    server = serve("--s3-etag", "crc64nvme")
+    namespace(server, "tokens")
+    with memory(length) as (file, there):
+        helper = Helper(server, "shm", file)
+        script = Script(server, helper).within(0, length)
+        # Told apart by its ends; the rest are zeroes.
+        there[:8], there[-8:] = b"it beg..", b"..d ends"
+        crc = helper.ask("sum", 0, length)
+        script.s3.put_object(Bucket="tokens", Key="long")
+        there[:8], there[-8:] = bytes(8), bytes(8)
+        got = script.s3.get_object(Bucket="tokens", Key="long")
+        assert headers(got)["x-amz-rdma-bytes-transferred"] == str(length)
+        assert (there[:8], there[-8:], helper.ask("sum", 0, length)) == (b"it beg..", b"..d ends", crc)
+        helper.stop()
 
 
 @pytest.mark.parametrize("transport", ["shm", "iwarp"])

@@ -28,6 +28,9 @@ const HISTORY_SECONDS_THOROUGH: u32 = 60;
 /// Keys that are listed over Ceph.
 const LISTED_KEYS: u32 = 20_000;
 const LISTED_KEYS_THOROUGH: u32 = 1_000_000;
+/// The longest payload that a token names.
+const TOKEN_BYTES: u32 = (64 << 20) + 1;
+const TOKEN_BYTES_THOROUGH: u32 = u32::MAX;
 /// Groups at a time; the clients mostly wait for each other's disk.
 const SIDE_BY_SIDE: usize = 3;
 
@@ -86,13 +89,14 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let Ok(prepared) = preparing.join() else {
             return steps.run("interop", || bail!("preparing the environments panicked"));
         };
-        let (kills, transfers, gateway_kills, seconds, listed_keys) = if thorough {
+        let (kills, transfers, gateway_kills, seconds, listed_keys, token_bytes) = if thorough {
             (
                 KILLS_THOROUGH,
                 TRANSFERS_THOROUGH,
                 GATEWAY_KILLS_THOROUGH,
                 HISTORY_SECONDS_THOROUGH,
                 LISTED_KEYS_THOROUGH,
+                TOKEN_BYTES_THOROUGH,
             )
         } else {
             (
@@ -101,6 +105,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                 GATEWAY_KILLS,
                 HISTORY_SECONDS,
                 LISTED_KEYS,
+                TOKEN_BYTES,
             )
         };
         let variables = [
@@ -109,6 +114,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
             ("FOREBAY_GATEWAY_KILLS", gateway_kills),
             ("FOREBAY_HISTORY_SECONDS", seconds),
             ("FOREBAY_LISTED_KEYS", listed_keys),
+            ("FOREBAY_TOKEN_BYTES", token_bytes),
         ]
         .map(|(name, value)| (name, value.to_string()));
         let runner = Runner {
