@@ -362,7 +362,7 @@ fn patterns_choose() {
     symlink("nowhere", source.join("dead")).unwrap();
     let closed = source.join("closed");
     fs::create_dir(&closed).unwrap();
-    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
     let told = &server.json(&["cp", &from("a?.bin"), "fb://globs/one/"])[0];
     assert_eq!((&told["copies"], &told["skipped"]), (&2.into(), &0.into()));
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
