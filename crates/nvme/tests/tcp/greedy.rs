@@ -167,6 +167,8 @@ fn a_host_has_no_more_by_coming_several_times() {
 #[test]
 fn commands_without_data_leave_buffers_to_others() {
     const ASKED: usize = 100;
+    /// It fills its buffer so little that the store keeps it elsewhere: it has to take one of those that all have.
+    const VALUE_BYTES: usize = 600_000;
     let world = World::over(Pool::new(8 << 20), Limits::default(), |_| {});
     let (_witness, mut witness) = world.host(PLAIN);
     let (_admin, mut io) = world.host(Options {
@@ -191,7 +193,7 @@ fn commands_without_data_leave_buffers_to_others() {
             io.capsule(&entry, &[]);
         }
         settled(|| world.held());
-        let stored = witness.store("witness", &bytes(1 << 20, 1));
+        let stored = witness.store("witness", &bytes(VALUE_BYTES, 1));
         assert_eq!(stored, Status::SUCCESS);
         world.file.keep_reads(false);
         world.file.keep(false);
