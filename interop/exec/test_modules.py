@@ -109,11 +109,12 @@ def table(rows):
     })
 
 
-@pytest.mark.parametrize("compression", ["snappy", "gzip", "lz4", "none"])
-def test_columns_of_parquet(run, compression):
+@pytest.mark.parametrize("compression", ["snappy", "gzip", "lz4", "zstd", "none"])
+@pytest.mark.parametrize("page", ["1.0", "2.0"])
+def test_columns_of_parquet(run, compression, page):
     whole = table(20_000)
     file = io.BytesIO()
-    pyarrow.parquet.write_table(whole, file, compression=compression, row_group_size=6_000)
+    pyarrow.parquet.write_table(whole, file, compression=compression, row_group_size=6_000, data_page_version=page)
     value = file.getvalue()
     for columns in (["weight"], ["seen", "name"], ["tags", "id"]):
         got = stream(run("columns", "run", [value], columns))

@@ -4,11 +4,12 @@
 //! named, or all of them, are written in the order that the table has them. All inputs have to have the same.
 //!
 //! - Of a Parquet file only what the columns need is read. Columns may be nested: a name is that of a top-level field. Pages may be
-//!   plain or compressed by Snappy, LZ4 or gzip, not by Zstandard or Brotli.
+//!   plain or compressed by Snappy, LZ4, gzip or Zstandard, not by Brotli.
 //! - A CSV file (RFC 4180) begins with the columns' names. Fields are strings unless a type follows the column: `name:i64`,
 //!   `name:f64`, `name:bool`; an empty field of such a column is null. `--delimiter=;` before the columns tells another than the comma.
 
 mod csv;
+mod pages;
 mod parquet;
 
 use arrow_array::RecordBatch;

@@ -1,16 +1,20 @@
 //! Columns of Parquet files.
 
 use std::collections::BTreeSet;
+use std::io::{Seek, SeekFrom};
+use std::sync::Arc;
 
-use ::parquet::arrow::ProjectionMask;
-use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use ::parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+};
+use ::parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use ::parquet::errors::{ParquetError, Result as ParquetResult};
 use ::parquet::file::reader::{ChunkReader, Length};
 use arrow_array::RecordBatchReader;
 use bytes::Bytes;
 use forebay_module::{Input, Reader};
-use std::io::{Seek, SeekFrom};
 
+use crate::pages::Pages;
 use crate::{BATCH_ROWS, Sink, plain};
 
 /// What is read at once of what has no length that is known before: pages' headers, which are a few dozen bytes unless they
@@ -51,7 +55,8 @@ impl ChunkReader for File {
 }
 
 pub fn project(input: Input, columns: &[String], sink: &mut Sink) -> Result<(), String> {
-    let table = ParquetRecordBatchReaderBuilder::try_new(File(input)).map_err(plain)?;
+    let file = Arc::new(File(input));
+    let table = ArrowReaderMetadata::load(&*file, ArrowReaderOptions::default()).map_err(plain)?;
     let wanted: BTreeSet<&str> = columns.iter().map(String::as_str).collect();
     let fields = table.schema().fields().clone();
     if let Some(column) = wanted.iter().find(|column| fields.find(column).is_none()) {
@@ -61,11 +66,14 @@ pub fn project(input: Input, columns: &[String], sink: &mut Sink) -> Result<(), 
     let roots =
         roots.filter(|(_, field)| wanted.is_empty() || wanted.contains(field.name().as_str()));
     let mask = ProjectionMask::roots(table.parquet_schema(), roots.map(|(at, _)| at));
-    let rows = table
-        .with_projection(mask)
-        .with_batch_size(BATCH_ROWS)
-        .build()
-        .map_err(plain)?;
+    let levels = parquet_to_arrow_field_levels(table.parquet_schema(), mask, Some(&fields));
+    let levels = levels.map_err(plain)?;
+    let pages = Pages {
+        metadata: table.metadata().clone(),
+        file,
+    };
+    let rows = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &pages, BATCH_ROWS, None);
+    let rows = rows.map_err(plain)?;
     sink.open(&rows.schema())?;
     for batch in rows {
         sink.put(&batch.map_err(plain)?)?;
