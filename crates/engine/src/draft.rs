@@ -306,12 +306,12 @@ impl Draft {
             Place::Empty => {}
             Place::Away(away) => self.forgotten.push(away),
             Place::Inline(body) => self.record.remove(Table::Inline, keys::body(body)),
-            Place::Extents(body, extents) => self.free_extents(body, &extents),
+            Place::Extents(body, extents) => self.free_extents(body, &extents, false),
             Place::Layout(body) => {
                 let extents = self.layout(slot, entry, view.extents(place))?;
                 if let Some((_, extents)) = extents {
                     self.record.remove(Table::Layout, keys::body(body));
-                    self.free_extents(body, &extents);
+                    self.free_extents(body, &extents, true);
                 }
             }
             // No part is joined itself.
@@ -336,7 +336,7 @@ impl Draft {
         self.rewrite_kept(LEFT, &entry);
     }
 
-    fn free_extents(&mut self, body: u64, extents: &[Extent]) {
+    fn free_extents(&mut self, body: u64, extents: &[Extent], laid_out: bool) {
         let mut runs: Vec<Run> = Vec::new();
         for run in extents.iter().map(Extent::run) {
             match runs.last_mut() {
@@ -353,6 +353,7 @@ impl Draft {
         self.freed.push(Freed {
             body,
             extents: extents.len(),
+            laid_out,
             runs,
         });
     }

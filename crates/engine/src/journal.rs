@@ -18,7 +18,6 @@ use crate::batch::{Batch, Decider, Settled};
 use crate::codec::crc32c;
 use crate::command::Command;
 use crate::core::{Core, device_failed, read_only};
-use crate::entry::ENTRY_EXTENTS_MAX;
 use crate::extent::GRANULE_BYTES;
 use crate::group::{Header, Position, group_bytes};
 use crate::reclaim::Freed;
@@ -425,7 +424,7 @@ impl<D: Disk> Journal<D> {
         let expires_from = self.decider.expires_from();
         self.core.expires_from.fetch_min(expires_from, SeqCst);
         let freed = batch.freed.iter();
-        let laid_out = freed.filter(|freed| freed.extents > ENTRY_EXTENTS_MAX);
+        let laid_out = freed.filter(|freed| freed.laid_out);
         self.core.reclaim.keep_layouts(
             laid_out.map(|freed| freed.body),
             // What cannot be read is refused to who comes to it.

@@ -22,6 +22,8 @@ pub(crate) struct Freed {
     pub body: u64,
     /// How many extents it had.
     pub extents: usize,
+    /// Whether they were a row of table layout.
+    pub laid_out: bool,
     /// Where they were; neighbours are one run.
     pub runs: Vec<Run>,
 }

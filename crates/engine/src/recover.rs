@@ -58,7 +58,7 @@ pub enum OpenError {
     NotAStore,
     /// It has a data file, and no index, or one that never held a store.
     #[error(
-        "the index is missing, or empty, and the data file is useless without it: restore the directory from a backup"
+        "there is data, and no index of it: the data belongs to another directory, or this one has lost its index (restore it from a backup)"
     )]
     NoIndex,
     /// Data file and index are of different stores.

@@ -22,15 +22,17 @@ const GRANULE: usize = 4096;
 const PIECES: usize = 133 * 256;
 /// Of one part.
 const PART: usize = 3000;
+/// Of one row of a layout.
+const LAYOUT_EXTENTS_MAX: usize = 1024;
 const OBJECT: Address<'_> = Address {
     namespace: "n",
     space: Space::Objects,
     key: b"joined",
 };
 
-fn full() -> Config {
+fn full(pieces: usize) -> Config {
     Config {
-        capacity_bytes: (2 * PIECES * GRANULE) as u64,
+        capacity_bytes: (2 * pieces * GRANULE) as u64,
         index_check_bytes: 0,
         cache_bytes: 0,
         ..config()
@@ -45,8 +47,8 @@ fn staged(key: &[u8]) -> Address<'_> {
 }
 
 /// A store that is full but for so many granules, no two of them beside each other.
-async fn splintered(disk: &SimDisk, clock: Arc<SimClock>) -> Engine<SimDisk> {
-    let engine = open(disk, clock, full());
+async fn splintered(disk: &SimDisk, clock: Arc<SimClock>, pieces: usize) -> Engine<SimDisk> {
+    let engine = open(disk, clock, full(pieces));
     let relaxed = NamespaceConfig {
         durability: Durability::Relaxed { within_ms: 60_000 },
         ..tenant("t")
@@ -54,7 +56,7 @@ async fn splintered(disk: &SimDisk, clock: Arc<SimClock>) -> Engine<SimDisk> {
     engine.create_namespace("fill", relaxed).await.unwrap();
     engine.create_namespace("n", tenant("n")).await.unwrap();
     let key = |number: usize| format!("{number:08}").into_bytes();
-    for first in (0..2 * PIECES).step_by(256) {
+    for first in (0..2 * pieces).step_by(256) {
         let mut writers = JoinSet::new();
         for number in first..first + 256 {
             let engine = engine.clone();
@@ -66,7 +68,7 @@ async fn splintered(disk: &SimDisk, clock: Arc<SimClock>) -> Engine<SimDisk> {
         }
         writers.join_all().await;
     }
-    for number in (0..2 * PIECES).step_by(2) {
+    for number in (0..2 * pieces).step_by(2) {
         let key = key(number);
         let address = Address::object("fill", &key);
         let options = DeleteOptions::default();
@@ -168,7 +170,7 @@ async fn check(engine: &Engine<SimDisk>, clock: &SimClock, how: End, value: &[u8
 async fn a_value_in_many_pieces_goes_in_several_records() {
     let clock = Arc::new(SimClock::new(NOW));
     let disk = SimDisk::new(1);
-    let engine = splintered(&disk, clock.clone()).await;
+    let engine = splintered(&disk, clock.clone(), PIECES).await;
     let metrics = engine.metrics();
     assert_eq!(metrics.space_free_bytes, metrics.space_bytes / 2);
     let seal = Seal {
@@ -184,7 +186,7 @@ async fn a_value_in_many_pieces_goes_in_several_records() {
         for power_off in [Some(2), Some(5), None] {
             let disk = disk.crash(2);
             let clock = Arc::new(SimClock::new(NOW));
-            let engine = open(&disk, clock.clone(), full());
+            let engine = open(&disk, clock.clone(), full(PIECES));
             let before = engine.metrics().groups;
             disk.set_faults(Faults {
                 power_off_at: power_off.map(|after| disk.operations().total() + after),
@@ -203,7 +205,7 @@ async fn a_value_in_many_pieces_goes_in_several_records() {
             drop(engine);
             let now = clock.unix_millis();
             let clock = Arc::new(SimClock::new(now));
-            let engine = open(&disk, clock.clone(), full());
+            let engine = open(&disk, clock.clone(), full(PIECES));
             check(&engine, &clock, how, &value, ended).await;
         }
         assert!(groups > 1, "{how:?} in {groups}");
@@ -277,6 +279,27 @@ async fn a_reader_has_all_of_a_value_of_many_parts_that_goes_meanwhile() {
         found.extend_from_slice(&buf);
     }
     assert!(found == value);
+    drop(body);
+    check_space(&engine).await;
+}
+
+/// The last row of its layout is a short one.
+#[tokio::test]
+async fn a_reader_has_all_of_a_long_value_in_pieces_that_goes_meanwhile() {
+    const ROOM: usize = 9 * 128;
+    let clock = Arc::new(SimClock::new(NOW));
+    let engine = splintered(&SimDisk::new(4), clock, ROOM).await;
+    let value = bytes(5, (LAYOUT_EXTENTS_MAX + 2) * GRANULE);
+    put(&engine, OBJECT, &value).await.unwrap();
+    let object = engine.retrieve(OBJECT, None, ByteRange::Full).await;
+    let mut body = object.unwrap().body;
+    let mut found = body.next().await.unwrap().unwrap().to_vec();
+    let options = DeleteOptions::default();
+    engine.delete(OBJECT, options).await.unwrap();
+    while let Some(buf) = body.next().await.unwrap() {
+        found.extend_from_slice(&buf);
+    }
+    assert!(found == value && engine.findings().is_empty());
     drop(body);
     check_space(&engine).await;
 }

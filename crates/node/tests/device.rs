@@ -83,7 +83,7 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     let refused = stranger.serve_command(&flags).output().unwrap();
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("another data file"), "{said}");
+    assert!(said.contains("belongs to another directory"), "{said}");
 
     let client = server.client();
     let late = {

@@ -78,8 +78,10 @@ impl Core {
                 && at <= now
                 && !self.pins.is_pinned(id)
                 && due.len() < SOUGHT
+                // A line that cannot be read stays, and what it names with it.
+                && let Ok(garbage) = Garbage::decode(&value)
             {
-                due.push((name, value));
+                due.push((name, value, garbage.segment));
             }
         };
         let journal = namespace.journal.object();
@@ -87,17 +89,13 @@ impl Core {
         let until = self.grace_from_now();
         let mut taken = Vec::new();
         for some in due.chunks(ENTERED) {
-            let strays = some.iter();
-            let strays: Vec<Segment> = strays
-                .filter_map(|(_, value)| Garbage::decode(value).ok())
-                .map(|garbage| garbage.segment)
-                .collect();
+            let strays: Vec<Segment> = some.iter().map(|(_, _, segment)| *segment).collect();
             let lines: Vec<_> = lines(until, &strays).collect();
             let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
-            for (name, value) in some {
+            for (name, value, _) in some {
                 op.omap_equals(name, value);
             }
-            op.omap_remove(some.iter().map(|(name, _)| &name[..]));
+            op.omap_remove(some.iter().map(|(name, ..)| &name[..]));
             op.omap_set(lines.iter().map(|(name, value)| (&name[..], &value[..])));
             if self.change_garbage(namespace, op).await? {
                 let names = lines.into_iter().map(|(name, _)| name);
