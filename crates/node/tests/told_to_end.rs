@@ -174,27 +174,31 @@ fn a_copy_that_would_not_go_on_leaves_nothing() {
 
 /// What it writes waits for somebody who reads, and it for that.
 #[test]
-fn a_command_that_does_not_notice_ends_when_it_is_told_again() {
+fn a_command_that_does_not_notice_ends_all_the_same() {
     let place = Place::new();
     let server = place.serve(&[]);
     server.ok(&["admin", "namespace", "create", "data"]);
     let large = harness::bytes(3, 8 << 20);
     let stored = server.run_on(&["cp", "-", "fb://data/large"], &large);
     stored.expect(0);
-    let mut command = harness::forebay();
-    command.args(["cat", "fb://data/large", "--dir"]);
-    command.arg(place.data()).stdout(Stdio::piped());
-    let mut cat = command.spawn().unwrap();
-    let mut output = cat.stdout.take().unwrap();
-    output.read_exact(&mut [0]).unwrap();
-    let begun = Instant::now();
-    let ended = loop {
-        match cat.try_wait().unwrap() {
-            Some(ended) => break ended,
-            None if begun.elapsed() > LONG => cat.kill().unwrap(),
-            None => signal(&cat, Signal::INT),
-        }
-        std::thread::yield_now();
-    };
-    assert_eq!(ended.code(), Some(1));
+    for (told, again) in [(Signal::INT, true), (Signal::TERM, false)] {
+        let mut command = harness::forebay();
+        command.args(["cat", "fb://data/large", "--dir"]);
+        command.arg(place.data()).stdout(Stdio::piped());
+        let mut cat = command.spawn().unwrap();
+        let mut output = cat.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        let begun = Instant::now();
+        signal(&cat, told);
+        let ended = loop {
+            match cat.try_wait().unwrap() {
+                Some(ended) => break ended,
+                None if begun.elapsed() > LONG => cat.kill().unwrap(),
+                None if again => signal(&cat, told),
+                None => {}
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(ended.code(), Some(1), "{told:?}");
+    }
 }

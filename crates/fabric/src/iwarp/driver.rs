@@ -77,6 +77,10 @@ impl Driver {
         // Late data is of no use, so neither is what goes wrong here.
         let parting = async { tokio::join!(discard(shared), say_good_bye(shared)) };
         let _ = timeout(DRAIN, parting).await;
+        if shared.io.lock().unsaid {
+            // Nobody takes it, and the peer is to see an end.
+            let _ = shared.wire.abort();
+        }
         shared.wire.close();
     }
 

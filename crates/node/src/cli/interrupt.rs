@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use crate::exit::{Exit, Failure, Outcome};
 
 /// How long a command may take to notice that it was told to end, once it is told again.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// And how long when it is told once.
+const UNTOLD: Duration = Duration::from_secs(10);
 
 /// Ends what is waited for, and not the process: what was begun can be put in order.
 pub struct Interrupt(Receiver<()>);
 
 impl Interrupt {
-    /// From now on. A command that does not notice, as one does not whose output nobody takes, has the process end when it is told again.
+    /// From now on. A command that does not notice, as one does not whose output nobody takes, has the process end when it is told again, or after ten
+    /// seconds.
     pub fn watch() -> Outcome<Interrupt> {
         let signals = signals().map_err(Failure::io("cannot watch for signals"))?;
         let (tell, told) = channel(1);
@@ -65,27 +68,38 @@ fn outlives_its_terminal() -> bool {
 
 async fn pass_on(mut signals: Vec<Signal>, tell: Sender<()>) {
     loop {
-        poll_fn(|cx| {
-            match signals
-                .iter_mut()
-                .any(|signal| signal.poll_recv(cx).is_ready())
-            {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+        one_of(&mut signals).await;
+        let impatience = async {
+            tokio::select! {
+                () = one_of(&mut signals) => sleep(PATIENCE).await,
+                () = sleep(UNTOLD) => {}
             }
-        })
-        .await;
-        if tell.try_send(()).is_ok() {
-            continue;
-        }
-        match timeout(PATIENCE, tell.reserve()).await {
-            // The one before has been noticed meanwhile.
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => {
-                // What a measurement has made goes along.
-                forebay_bench::abandon();
-                process::exit(Exit::Failed as i32);
-            }
+        };
+        let noticed = async {
+            tell.send(()).await.ok()?;
+            // There is room for the next when this one was taken.
+            tell.reserve().await.ok().map(drop)
+        };
+        let is_noticed = tokio::select! {
+            biased;
+            noticed = noticed => noticed.is_some(),
+            () = impatience => false,
+        };
+        if !is_noticed {
+            // What a measurement has made goes along.
+            forebay_bench::abandon();
+            process::exit(Exit::Failed as i32);
         }
     }
+}
+
+async fn one_of(signals: &mut [Signal]) {
+    poll_fn(|cx| {
+        let mut signals = signals.iter_mut();
+        match signals.any(|signal| signal.poll_recv(cx).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }

@@ -25,10 +25,13 @@ pub(crate) fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
     match command.verb {
         // They are held beside those that they are compared with.
         IoVerb::Nvm(NvmCommand::Compare { .. }) => bytes.saturating_mul(2),
-        // Their hosts move none, and their blocks pass through a buffer all the same.
-        IoVerb::Nvm(NvmCommand::Verify { .. } | NvmCommand::WriteZeroes { .. }) => {
-            BLOCK_MAX_BYTES as u32
-        }
+        // Their hosts move none, and their blocks pass through a buffer all the same; not what is only let go.
+        IoVerb::Nvm(
+            NvmCommand::Verify { .. }
+            | NvmCommand::WriteZeroes {
+                deallocate: false, ..
+            },
+        ) => BLOCK_MAX_BYTES as u32,
         _ => bytes,
     }
 }

@@ -117,6 +117,12 @@ pub async fn serve<S: Store, F: File>(
         Err(error) => return Ended::Broken(error),
     };
     let mut messages = Messages::new(Channel::new(stream), asks);
+    // What others change may take its time, which is not the client's.
+    let mut shutdown = pin!(shutdown);
+    tokio::select! {
+        () = target.settled(session) => {}
+        () = &mut shutdown => return Ended::Stopped,
+    }
     let hello = poll_fn(|cx| {
         while !messages.are_agreed() {
             if !ready!(messages.poll(cx, &mut device))? {
@@ -125,10 +131,6 @@ pub async fn serve<S: Store, F: File>(
         }
         Poll::Ready(Ok(()))
     });
-    let hello = async {
-        target.settled(session).await;
-        hello.await
-    };
     match tokio::time::timeout(HELLO_TIMEOUT, hello).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return Ended::Broken(error),

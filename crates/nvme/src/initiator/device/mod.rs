@@ -96,7 +96,8 @@ impl Attached {
         }
         let mapping = match self.device.map(region.clone()).await {
             Ok(mapping) => Some(mapping),
-            Err(DeviceError::Refused(_)) => None,
+            // It will be no other the next time (EINVAL, ENOTSUP); whoever has no room now may have some then.
+            Err(DeviceError::Refused(22 | 95)) => None,
             Err(_) => return None,
         };
         let before = match self.mapped.lock().entry(region.id()) {
