@@ -295,7 +295,7 @@ async fn what_a_change_left_behind_goes_when_the_store_is_opened() {
     let unnamed = format!("module-bytes/{}", "a".repeat(64));
     put(&store, &unnamed, b"of no leave".to_vec()).await;
     let reopened = open(&store).await;
-    assert_eq!(reopened.modules(), [kept.clone()]);
+    assert_eq!(reopened.modules(), std::slice::from_ref(&kept));
     assert!(has_bytes(&store, &kept.key()).await);
     assert!(!has_bytes(&store, &gone.key()).await);
     assert!(!has_bytes(&store, &unnamed).await);
