@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import re
 import subprocess
 import urllib.parse
@@ -16,11 +15,9 @@ import grpc
 import urllib3
 
 from conftest import REGION, binary, connect, examples
+from modules import ROOT
 from rpc_interface import Interface, bearer
 
-ROOT = pathlib.Path(__file__).parent.parent
-TRIPLE = "wasm32-unknown-unknown"
-MODULES = pathlib.Path(os.environ.get("FOREBAY_MODULES", ROOT / "target" / TRIPLE / "release"))
 DOCUMENT = ROOT / "docs" / "execute.md"
 SECONDS = 120
 

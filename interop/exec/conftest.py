@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from conftest import binary, folder
-from execution import MODULES, NAMESPACE, NSID, ROOT, TRIPLE, Place, run
+from execution import NAMESPACE, NSID, Place, run
+from modules import ROOT, TRIPLE, built
 from server import SPARE_FILES, Server
-
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +35,7 @@ def place(request, scratch, backends):
 
 
 @pytest.fixture(scope="module")
-def built():
-    """`built(name)`: one of the modules that come with the source."""
-
-    def find(name):
-        wasm = MODULES / f"{name}.wasm"
-        return wasm if wasm.exists() else pytest.skip(f"{wasm} is not built: `cargo xtask modules` builds it")
-
-    return find
-
-
-@pytest.fixture(scope="module")
-def rust(scratch, built):
+def rust(scratch):
     """`rust(name, source)`: a module made of one file of Rust, as a user makes it."""
     built("lines")
 

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from execution import NAMESPACE, NVME, Refused, block
+from modules import built
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -174,7 +175,7 @@ def test_harm_is_stopped_and_its_neighbours_go_on(place, c, unharmed, harm):
     assert all(unharmed(door) for door in place.doors)
 
 
-def test_another_tenants_objects_and_modules_are_out_of_reach(place, rust, built):
+def test_another_tenants_objects_and_modules_are_out_of_reach(place, rust):
     module = place.allow(built("digest"))
     place.put("secret", b"secret")
     place.admin("tenant", "create", "others")
@@ -192,7 +193,7 @@ def test_another_tenants_objects_and_modules_are_out_of_reach(place, rust, built
         assert "NoSuchBucket" in str(refused.value) or NAMESPACE in str(refused.value), refused.value
 
 
-def test_nothing_runs_unless_it_is_allowed(place, built):
+def test_nothing_runs_unless_it_is_allowed(place):
     wasm = built("blocks")
     place.put("any", b"any")
     with pytest.raises(Refused) as refused:
@@ -208,7 +209,7 @@ def test_nothing_runs_unless_it_is_allowed(place, built):
             run(module, ["halves"])
 
 
-def test_output_becomes_an_object(place, built):
+def test_output_becomes_an_object(place):
     module = place.allow(built("zstd"), "compress")
     place.put("text", b"forebay " * 5000)
     place.forebay("exec", module.name, f"fb://{NAMESPACE}/text", "--into", f"fb://{NAMESPACE}/by-cli")

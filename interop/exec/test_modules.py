@@ -13,6 +13,7 @@ import zstandard
 from PIL import Image
 
 from execution import Refused
+from modules import built
 from rpc_interface import Interface, bearer
 
 pytestmark = pytest.mark.timeout(600)
@@ -23,7 +24,7 @@ FLAGS = ["--exec-deadline", "60000"]
 
 
 @pytest.fixture
-def run(place, built):
+def run(place):
     """`run(module, function, [values], words)`: what the function writes of these values."""
 
     def call(name, function, values, words=()):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from conftest import binary
-from execution import MODULES
+from modules import built
 
 # A guest may have to wait for those of others.
 pytestmark = pytest.mark.timeout(1800)
@@ -146,9 +146,7 @@ unset -f nvme; disconnect
 
 def test_functions_by_the_kernels_driver(place):
     """`forebay nvme exec` on a device of Linux's own driver, where it is one command to run a function and one for each piece of its result."""
-    wasm = MODULES / "lines.wasm"
-    if not wasm.exists():
-        pytest.skip(f"{wasm} is not built: `cargo xtask modules` builds it")
+    wasm = built("lines")
     place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2")
     place.admin("module", "add", wasm, "--name", "lines", "--id", 16, "--function", "grep")
     many = b"".join(b"line %d\n" % number for number in range(200_000))
