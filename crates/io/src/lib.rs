@@ -13,6 +13,7 @@
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
 //! - [`Slots`]: futures side by side in one task; [`Patience`], [`Watch`]: how long to look before sleeping.
 //! - `socket`: sends and receives on a stream from and into several places at once; connections and how they are to behave.
+//! - `apart`: work that may have to wait, on a thread of its own, in turns.
 //! - `unmapping`: letting go of much mapped memory without keeping anybody waiting.
 //! - [`counters`]: what rings and workers did, for metrics; [`Striped`]: what threads count without sharing it.
 //!
@@ -33,6 +34,7 @@
 //! `tests/disk_suite.rs` runs one suite over worker threads, rings (also with tables too small) and the simulation;
 //! `tests/rings.rs` what only rings have; `tests/sim_model.rs` the simulation against a model. `examples/disk_qd.rs` measures.
 
+pub mod apart;
 mod clock;
 mod counters;
 mod disk;

@@ -3,12 +3,10 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
+use forebay_io::apart::in_turn;
 use forebay_io::passing::Owner;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::frame::Refusal;
 
@@ -26,9 +24,6 @@ const TENANT_PART: usize = 2;
 
 /// Files of file systems that are being mapped or wait for their turn, of a tenant over all its links: each is open here for so long.
 const WAITING_MAX: usize = 256;
-
-/// How long a file waits for its turn.
-const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All of this process.
 static ALL: LazyLock<Share> = LazyLock::new(|| Share::part(1));
@@ -68,10 +63,6 @@ impl Share {
     /// A place among the files that wait; none, when there are too many.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         self.waits.clone().try_acquire_owned().ok()
-    }
-
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
-        self.turns.clone().acquire_owned().await
     }
 
     /// Counts a mapping in; says whether it is within the bounds.
@@ -121,31 +112,16 @@ pub(super) async fn apart<T: Send + 'static>(
     tenant: Option<Arc<Share>>,
     map: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let turns = async {
-        // Who has used up his own turns takes none of the others'.
-        let own = match &tenant {
-            Some(tenant) => Some(tenant.turn().await?),
-            None => None,
-        };
-        Ok::<_, AcquireError>((own, ALL.turn().await?))
-    };
-    let in_time = timeout(TURN_TIMEOUT, turns).await;
-    let Ok(Ok(turns)) = in_time else {
-        return Err(Refusal::Busy);
-    };
-    let mapped = spawn_blocking(move || {
-        let mapped = map();
-        // Also when nobody waits for that any more.
-        drop(turns);
-        mapped
-    });
-    mapped.await.map_err(|_| Refusal::Busy)?
+    let own = tenant.map(|tenant| tenant.turns.clone());
+    let mapped = in_turn(own, &ALL.turns, map).await;
+    mapped.unwrap_or(Err(Refusal::Busy))
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
+    use std::time::Duration;
 
     use forebay_io::{SystemClock, passing};
     use forebay_mem::Region;

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
+use forebay_io::apart;
 use forebay_io::passing::Passed;
 use forebay_io::unmapping::unmapped_apart;
 use forebay_mem::{Region, RegionSlice};
 use forebay_proto::vfio_user::DmaMap;
-use tokio::sync::{AcquireError, Semaphore, mpsc};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::errno::Errno;
 
@@ -23,9 +21,6 @@ const MAPPED_MAX: usize = 16_384;
 
 /// Files of file systems that are mapped at once, over all clients: each has a thread. One client has half of them.
 const MAPPING_MAX: usize = 16;
-
-/// How long a file waits for its turn.
-const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -116,20 +111,7 @@ impl Offered {
 
     /// As [`Offered::map`], in its turn, on a thread that may wait.
     pub(super) async fn map_apart(self, file: Passed, own: Turns) -> Result<Mapped, Errno> {
-        let turns = async {
-            // Who has used up its own turns takes none of the others'.
-            let own = own.0.acquire_owned().await?;
-            Ok::<_, AcquireError>((own, TURNS.acquire().await?))
-        };
-        let Ok(Ok(turns)) = timeout(TURN_TIMEOUT, turns).await else {
-            return Err(Errno::BUSY);
-        };
-        let mapped = spawn_blocking(move || {
-            let mapped = self.map(file);
-            // Also when nobody waits for that any more.
-            drop(turns);
-            mapped
-        });
+        let mapped = apart::in_turn(Some(own.0), &TURNS, move || self.map(file));
         mapped.await.unwrap_or(Err(Errno::BUSY))
     }
 }
