@@ -30,11 +30,15 @@ pub fn sessions() -> Arc<Sessions> {
     Arc::new(Sessions::new(clock, Limits::default()))
 }
 
+/// A new session of that tenant's.
+pub fn session_of(sessions: &Sessions, tenant: &str) -> Arc<Session> {
+    let session = sessions.open_with_random_key(key_of(tenant), LEASE);
+    session.unwrap()
+}
+
 pub async fn ends() -> Ends {
     let sessions = sessions();
-    let session = sessions
-        .open_with_random_key(key_of("tenant"), LEASE)
-        .unwrap();
+    let session = session_of(&sessions, "tenant");
     let (server, client) = joined(&sessions, &session).await;
     Ends {
         sessions,

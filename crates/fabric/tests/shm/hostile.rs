@@ -20,7 +20,7 @@ use rustix::fs::{
 use tokio::net::UnixStream;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
-use crate::ends::{self, LEASE};
+use crate::ends;
 use crate::lingering::{LINGER, lingering};
 use crate::run;
 
@@ -123,12 +123,8 @@ async fn turns(count: usize) {
 fn who_shows_no_proof_is_refused_in_the_same_words() {
     run(async {
         let sessions = ends::sessions();
-        let session = sessions
-            .open_with_random_key(ends::key_of("tenant"), LEASE)
-            .unwrap();
-        let ended = sessions
-            .open_with_random_key(ends::key_of("tenant"), LEASE)
-            .unwrap();
+        let session = ends::session_of(&sessions, "tenant");
+        let ended = ends::session_of(&sessions, "tenant");
         sessions.close(ended.id());
         let mut forged = session.proof();
         forged[35] ^= 1;
@@ -187,16 +183,10 @@ fn frames_that_no_client_sends_end_the_link() {
     for (what, bytes) in wrong {
         run(async {
             let sessions = ends::sessions();
-            let session = sessions
-                .open_with_random_key(ends::key_of("tenant"), LEASE)
-                .unwrap();
+            let session = ends::session_of(&sessions, "tenant");
             let (accepted, hand) = by_hand(&sessions, &session).await;
             passing::send(&hand.stream, &bytes, None).await.unwrap();
-            let reason = accepted.link.closed().await;
-            assert!(
-                matches!(reason, CloseReason::Violation(_)),
-                "{what}: {reason}"
-            );
+            assert_violation(&accepted, what).await;
         });
     }
 }
@@ -205,9 +195,7 @@ fn frames_that_no_client_sends_end_the_link() {
 fn files_that_cannot_be_used_are_refused_and_no_more() {
     run(async {
         let sessions = ends::sessions();
-        let session = sessions
-            .open_with_random_key(ends::key_of("tenant"), LEASE)
-            .unwrap();
+        let session = ends::session_of(&sessions, "tenant");
         let (accepted, hand) = by_hand(&sessions, &session).await;
         let sealed = || memfd(8192, SealFlags::SHRINK);
         let (pipe, _other) = std::io::pipe().unwrap();
@@ -268,9 +256,7 @@ fn files_that_are_slow_to_close_hold_nobody() {
         }
         shm::accept(here, &sessions).await.unwrap_err();
         // Of one whose link ends with some of them unread.
-        let session = sessions
-            .open_with_random_key(ends::key_of("tenant"), LEASE)
-            .unwrap();
+        let session = ends::session_of(&sessions, "tenant");
         let (accepted, hand) = by_hand(&sessions, &session).await;
         let expose = frame(b'e', 3, 1, [0, 10]);
         for bytes in [&expose, &expose, &vec![b'?'; FRAME], &expose, &expose] {
@@ -297,9 +283,7 @@ fn a_file_that_is_no_frames_ends_the_link() {
     for (what, pieces) in strays {
         run(async {
             let sessions = ends::sessions();
-            let session = sessions
-                .open_with_random_key(ends::key_of("tenant"), LEASE)
-                .unwrap();
+            let session = ends::session_of(&sessions, "tenant");
             let (accepted, hand) = by_hand(&sessions, &session).await;
             for piece in pieces {
                 let file = memfd(8192, SealFlags::SHRINK);
@@ -307,19 +291,13 @@ fn a_file_that_is_no_frames_ends_the_link() {
                     .await
                     .unwrap();
             }
-            let reason = accepted.link.closed().await;
-            assert!(
-                matches!(reason, CloseReason::Violation(_)),
-                "{what}: {reason}"
-            );
+            assert_violation(&accepted, what).await;
         });
     }
     // It may come with the beginning of its frame.
     run(async {
         let sessions = ends::sessions();
-        let session = sessions
-            .open_with_random_key(ends::key_of("tenant"), LEASE)
-            .unwrap();
+        let session = ends::session_of(&sessions, "tenant");
         let (_accepted, hand) = by_hand(&sessions, &session).await;
         let file = memfd(8192, SealFlags::SHRINK);
         passing::send(&hand.stream, &expose[..20], Some(file.as_fd()))
@@ -333,6 +311,15 @@ fn a_file_that_is_no_frames_ends_the_link() {
         read_frame(&hand, &mut answer).await;
         assert_eq!((answer[0], answer[4]), (b'E', 1));
     });
+}
+
+/// That the link ends for what its client did.
+async fn assert_violation(accepted: &Accepted, what: &str) {
+    let reason = accepted.link.closed().await;
+    assert!(
+        matches!(reason, CloseReason::Violation(_)),
+        "{what}: {reason}"
+    );
 }
 
 /// A socket in which lies what is slow to close: whoever closes it waits for that; and the other end of what lies there.
@@ -349,10 +336,7 @@ fn files_of_a_tenant_that_are_slow_to_close_end_links_of_that_tenant_alone() {
     const FILES: u32 = 1100;
     run(async {
         let sessions = ends::sessions();
-        let open = |tenant| {
-            let session = sessions.open_with_random_key(ends::key_of(tenant), LEASE);
-            session.unwrap()
-        };
+        let open = |tenant| ends::session_of(&sessions, tenant);
         let (greedy, good) = (open("greedy"), open("good"));
         let (_good, hand) = by_hand(&sessions, &good).await;
         let mut answer = [0; FRAME];
@@ -444,9 +428,7 @@ fn scribbles_by_seed() {
         let pool = Pool::new(16 << 20);
         let good = good_client(&sessions, &pool).await;
         for seed in seeds {
-            let session = sessions
-                .open_with_random_key(ends::key_of("hostile"), LEASE)
-                .unwrap();
+            let session = ends::session_of(&sessions, "hostile");
             let (accepted, hand) = by_hand(&sessions, &session).await;
             let serving: JoinHandle<CloseReason> = spawn_local({
                 let pool = pool.clone();
@@ -467,9 +449,7 @@ fn scribbles_by_seed() {
 
 /// Talks and moves bytes for ever, and panics when one is wrong.
 async fn good_client(sessions: &Arc<Sessions>, pool: &Pool) -> JoinHandle<()> {
-    let session = sessions
-        .open_with_random_key(ends::key_of("good"), LEASE)
-        .unwrap();
+    let session = ends::session_of(&sessions, "good");
     let (accepted, client) = ends::joined(sessions, &session).await;
     let pool = pool.clone();
     spawn_local(async move {

@@ -9,7 +9,7 @@ use forebay_fabric::{Access, CloseReason, ErrorKind, Link, RemoteRange, Stag};
 use forebay_mem::{Pool, Region};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::ends::{self, LEASE};
+use crate::ends;
 use crate::run;
 
 const SOCKET: &str = "FOREBAY_TEST_SOCKET";
@@ -55,14 +55,10 @@ fn its_link_is_lost_and_another_is_not() {
         let listener = UnixListener::bind(&socket).unwrap();
         let sessions = ends::sessions();
         let pool = Pool::new(16 << 20);
-        let other = sessions
-            .open_with_random_key(ends::key_of("other"), LEASE)
-            .unwrap();
+        let other = ends::session_of(&sessions, "other");
         let (beside, beside_client) = ends::joined(&sessions, &other).await;
         for round in 0..5 {
-            let session = sessions
-                .open_with_random_key(ends::key_of("tenant"), LEASE)
-                .unwrap();
+            let session = ends::session_of(&sessions, "tenant");
             let mut child = spawn(&socket, &session.proof());
             let (stream, _) = listener.accept().await.unwrap();
             let accepted = shm::accept(stream, &sessions).await.unwrap();

@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tokio::net::UnixStream;
 use tokio::task::yield_now;
 
-use crate::ends::{self, Ends, LEASE, ends};
+use crate::ends::{self, Ends, ends};
 use crate::run;
 
 const LEN: usize = 100_000;
@@ -313,9 +313,7 @@ fn the_end_of_a_runtime_waits_for_a_device() {
     here.set_nonblocking(true).unwrap();
     there.set_nonblocking(true).unwrap();
     let sessions = ends::sessions();
-    let session = sessions
-        .open_with_random_key(ends::key_of("tenant"), LEASE)
-        .unwrap();
+    let session = ends::session_of(&sessions, "tenant");
     let proof = session.proof();
     let (tell, told) = mpsc::channel();
     let (go, wait) = mpsc::channel();
