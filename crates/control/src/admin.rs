@@ -420,7 +420,7 @@ impl<S: Store> Admin<S> {
                 Err(error) => {
                     namespace = self.found(name)?;
                     if namespace.id != seen.id {
-                        return Err(no_namespace(name));
+                        return Err(StoreError::no_namespace(name).into());
                     }
                     if error.kind() != ErrorKind::PreconditionFailed {
                         return Err(error.into());
@@ -443,7 +443,7 @@ impl<S: Store> Admin<S> {
 
     pub(crate) fn found(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
         if name == SYSTEM_NAMESPACE {
-            return Err(no_namespace(name));
+            return Err(StoreError::no_namespace(name).into());
         }
         Ok(self.store.namespace(name)?)
     }
@@ -522,10 +522,6 @@ fn not_empty(error: StoreError, namespace: &NamespaceInfo) -> Error {
         ),
         _ => error,
     }
-}
-
-fn no_namespace(name: &str) -> Error {
-    StoreError::no_namespace(name).into()
 }
 
 fn change(mut config: NamespaceConfig, wanted: NamespaceChange) -> NamespaceConfig {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_store::limits::check_key;
 use forebay_store::{Result, Space, StoreError};
-use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
@@ -15,13 +14,11 @@ use crate::core::{Core, Namespace};
 use crate::error::{is_unreadable, shown, unread};
 use crate::keeper::Task;
 use crate::names::{self, ADOPTING};
-use crate::pool::names_in;
+use crate::pool::{Listing, names_in};
 use crate::record::Entry;
 use crate::sys::{ALL, Errno, Lease, ReadOp};
 use crate::under_way::Named;
 
-/// Names that are looked for in the index at once.
-const BATCH: usize = 1024;
 /// So long who is served has the cluster to itself after each of these.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -120,10 +117,9 @@ impl Core {
                 }
                 due = Instant::now() + period / 2;
             }
-            let Some(batch) = names.recv().await else {
+            let Some(batch) = names.next().await? else {
                 return Ok(adopted);
             };
-            let batch = batch.map_err(|errno| unread(errno, "the pool"))?;
             for (name, keys) in batch {
                 if let Ok(namespace) = self.namespace(&name) {
                     adopted += self.adopt_unlisted(&namespace, keys).await?;
@@ -156,31 +152,20 @@ impl Core {
         Lease::new(&self.registry, ADOPTING, cookie.as_bytes())
     }
 
-    /// The names of all objects in which keys may be, in batches. Who lists them waits for whoever takes them.
-    fn names_in_pool(&self) -> Result<mpsc::Receiver<std::result::Result<Batch, Errno>>> {
+    /// The names of all objects in which keys may be, in batches.
+    fn names_in_pool(&self) -> Result<Listing<Batch>> {
         let pool = self.access.place(ALL);
         let pool = pool.map_err(|errno| unread(errno, "the pool"))?;
         let base = self.config.base.clone();
-        let (sender, receiver) = mpsc::channel(1);
-        spawn_blocking(move || {
-            let (mut batch, mut held) = (Batch::new(), 0);
-            let listed = pool.for_each_name(|space, name| {
-                let space = std::str::from_utf8(space).unwrap_or_default();
-                let Some(namespace) = names::namespace_of(&base, space) else {
-                    return !sender.is_closed();
-                };
-                let keys = batch.entry(namespace.to_owned()).or_default();
-                keys.push(name.to_vec());
-                held += 1;
-                if held < BATCH {
-                    return true;
-                }
-                held = 0;
-                sender.blocking_send(Ok(std::mem::take(&mut batch))).is_ok()
-            });
-            let _ = sender.blocking_send(listed.map(|()| batch));
-        });
-        Ok(receiver)
+        Ok(Listing::by(pool, move |batch: &mut Batch, space, name| {
+            let space = std::str::from_utf8(space).unwrap_or_default();
+            let Some(namespace) = names::namespace_of(&base, space) else {
+                return false;
+            };
+            let keys = batch.entry(namespace.to_owned()).or_default();
+            keys.push(name.to_vec());
+            true
+        }))
     }
 
     /// Looks at those of these keys that the index does not have; how many there are.

@@ -371,7 +371,7 @@ impl Core {
         entries.push((names::pending(number), pending.encode()));
         let entered = self.access.in_time(namespace.journal.enter(entries));
         entered.await.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
+            Errno(libc::ENOENT) => StoreError::no_namespace(&namespace.info().name),
             errno => unread(errno, "the journal"),
         })?;
         let there = taken.iter().filter(|(_, seen)| seen.head.is_some());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forebay_mem::{BufMut, Pool};
-use forebay_store::{NamespaceInfo, Quota, Result, Space, VersionId};
+use forebay_store::{NamespaceInfo, Quota, Result, Space, StoreError, VersionId};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::away::Forgotten;
 use crate::books::Books;
 use crate::config::Config;
-use crate::error::{no_such_namespace, unread};
+use crate::error::unread;
 use crate::heads::Seen;
 use crate::held::Held;
 use crate::index::Shard;
@@ -361,7 +361,7 @@ impl Core {
     pub fn namespace(&self, name: &str) -> Result<Arc<Namespace>> {
         let snapshot = self.snapshot.read();
         let found = snapshot.namespaces.get(name).cloned();
-        found.ok_or_else(|| no_such_namespace(name))
+        found.ok_or_else(|| StoreError::no_namespace(name))
     }
 
     /// Names a value or a change of this gateway's; never used again.

@@ -111,10 +111,6 @@ pub(crate) fn is_unreadable(error: &StoreError) -> bool {
     error.kind() == ErrorKind::Corrupt
 }
 
-pub(crate) fn no_such_namespace(name: &str) -> StoreError {
-    StoreError::no_namespace(name)
-}
-
 pub(crate) fn not_found() -> StoreError {
     StoreError::new(ErrorKind::NotFound, "the key holds no value")
 }

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::listing::{Collapse, Visit, versions_before};
 use forebay_store::{
-    After, Item, ListOptions, ListPage, Meta, Result, Space, VersionId, VersionItem, VersionPage,
+    After, Item, ListOptions, ListPage, Meta, Result, Space, StoreError, VersionId, VersionItem,
+    VersionPage,
 };
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
 use crate::core::{Core, Namespace};
-use crate::error::{is_unreadable, malformed, no_such_namespace, unread};
+use crate::error::{is_unreadable, malformed, unread};
 use crate::heads::{LOOKS, changing};
 use crate::kept::Pages;
 use crate::names;
@@ -113,7 +114,7 @@ impl<'w> Walk<'w> {
             }
             let flushed = core.flush_journal(namespace).await;
             flushed.map_err(|errno| match errno {
-                Errno(libc::ENOENT) => no_such_namespace(options.namespace),
+                Errno(libc::ENOENT) => StoreError::no_namespace(options.namespace),
                 errno => unread(errno, "the journal"),
             })?;
         }
@@ -177,7 +178,7 @@ impl<'w> Walk<'w> {
                         .read(&namespace.index, &shard.object, op, 0)
                         .await;
                     let read = read.map_err(|errno| match errno {
-                        Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
+                        Errno(libc::ENOENT) => StoreError::no_namespace(&namespace.info().name),
                         errno => unread(errno, "the index"),
                     })?;
                     let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::core::{Core, Namespace, Snapshot};
-use crate::error::{malformed, no_such_namespace, unknown, unread, unwritten};
+use crate::error::{malformed, unknown, unread, unwritten};
 use crate::keeper::{REFRESH, Task};
 use crate::names::{self, NAMESPACES};
 use crate::record::{Entry, begin, writer};
@@ -285,7 +285,9 @@ impl Core {
         let key = key_of(NAMESPACE, name);
         for _ in 0..ATTEMPTS {
             let found = self.registry_keys(&[&key]).await?;
-            let before = found.get(&key[..]).ok_or_else(|| no_such_namespace(name))?;
+            let before = found
+                .get(&key[..])
+                .ok_or_else(|| StoreError::no_namespace(name))?;
             let mut registered =
                 Registered::decode(before).map_err(|_| malformed("a namespace"))?;
             let info = &mut registered.info;
@@ -499,7 +501,7 @@ impl Core {
     /// A namespace is no longer there, and this gateway has not heard of it.
     pub(crate) fn gone(&self, namespace: &Namespace) -> StoreError {
         self.task(Task::Reload(None));
-        no_such_namespace(&namespace.info().name)
+        StoreError::no_namespace(&namespace.info().name)
     }
 }
 

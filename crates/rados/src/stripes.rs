@@ -140,7 +140,7 @@ impl Core {
             .in_time(namespace.journal.enter(vec![entry]))
             .await;
         entered.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
+            Errno(libc::ENOENT) => StoreError::no_namespace(&namespace.info().name),
             errno => unread(errno, "the journal"),
         })
     }

@@ -15,7 +15,7 @@ use forebay_store::{
 use crate::books::Room;
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
-use crate::error::{condition_failed, is_unreadable, no_such_namespace, too_large, unread};
+use crate::error::{condition_failed, is_unreadable, too_large, unread};
 use crate::heads::Seen;
 use crate::held::Holding;
 use crate::keeper::Task;
@@ -372,7 +372,7 @@ impl Upload for RadosUpload {
         let content = self.content().await?;
         let known = self.core.namespace(&self.namespace.info().name);
         if known.is_ok_and(|known| known.id != self.namespace.id) {
-            return Err(no_such_namespace(&self.namespace.info().name));
+            return Err(StoreError::no_namespace(&self.namespace.info().name));
         }
         // From here on the stripes may be referred to, even if this is not waited for.
         let striping = self.striping.take();
