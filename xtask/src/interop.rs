@@ -110,6 +110,9 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
+/// Groups that run the modules that come with the source.
+const RUN_MODULES: [&str; 2] = ["nvme", "exec"];
+
 /// The workspace of the group `rust`.
 const RUST_CLIENTS: &str = "interop/rust/Cargo.toml";
 
@@ -151,14 +154,18 @@ pub fn prepare_all(groups: &[&'static Group]) -> Vec<Prepared> {
             // The tests of what is missing skip themselves.
             eprintln!("interop cli: {error:#}");
         }
+        if group.name == "exec"
+            && let Err(error) = debian(&COMPILERS, &log)
+        {
+            eprintln!("interop exec: {error:#}");
+        }
         let mut built = Ok(());
-        if group.name == "exec" {
+        if RUN_MODULES.contains(&group.name) {
             // The tests of what is missing skip themselves; what does not compile is a failure.
-            if let Err(error) = debian(&COMPILERS, &log) {
-                eprintln!("interop exec: {error:#}");
-            }
             match modules::prepare() {
-                Err(error) if error.is::<Unavailable>() => eprintln!("interop exec: {error:#}"),
+                Err(error) if error.is::<Unavailable>() => {
+                    eprintln!("interop {}: {error:#}", group.name);
+                }
                 Err(error) => built = Err(error),
                 Ok(()) => built = modules::build().map(drop),
             }
