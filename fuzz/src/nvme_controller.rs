@@ -234,6 +234,13 @@ fn check(controller: &mut Controller, device: bool, reply: AdminReply) {
                 _ => {}
             }
         }
+        AdminReply::DeleteQueue(queue) => {
+            assert!(device);
+            // The commands of one of them do not end.
+            if !matches!(queue, QueueName::Submission(2)) {
+                controller.deleted(queue);
+            }
+        }
         AdminReply::Authenticate { qid } => {
             let mut asked = controller.authenticating(qid).expect("a message");
             asked.compute();
@@ -241,7 +248,6 @@ fn check(controller: &mut Controller, device: bool, reply: AdminReply) {
         }
         AdminReply::Held
         | AdminReply::Abort { .. }
-        | AdminReply::DeleteQueue(_)
         | AdminReply::ShadowDoorbells { .. }
         | AdminReply::Disconnect => {}
     }

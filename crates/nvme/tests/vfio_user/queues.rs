@@ -29,6 +29,16 @@ async fn create_queue(
         .with_cdw(10, entries.wrapping_sub(1) << 16 | qid)
         .with_cdw(11, flags)
         .with_prps(base, 0);
+    ended(device, entry).await
+}
+
+async fn delete_queue(device: &Device, opcode: u8, qid: u32) -> Status {
+    let entry = SubmissionQueueEntry::new(opcode, 3, 0).with_cdw(10, qid);
+    ended(device, entry).await
+}
+
+/// How an admin command ends.
+async fn ended(device: &Device, entry: SubmissionQueueEntry) -> Status {
     match device.admin(entry).await {
         Ok(_) => Status::SUCCESS,
         Err(error) => status(error),
@@ -448,30 +458,40 @@ async fn an_admin_command_that_was_given_up_ends_no_other() {
     assert!(given_up > 0);
 }
 
-/// Its commands have not ended, and their completions are not those of another queue.
+/// Its commands have not ended, and their completions are not those of another queue; nor does the queue go that they are put into.
 #[tokio::test]
 async fn a_number_is_taken_until_its_queue_is_gone() {
     const DELETE_SQ: u8 = 0;
     const CREATE_SQ: u8 = 1;
+    const DELETE_CQ: u8 = 4;
+    const CREATE_CQ: u8 = 5;
     let world = World::scarce(2 << 20).await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host.memory(2 * PAGE_BYTES).await;
+    let memory = host.memory(3 * PAGE_BYTES).await;
     // A command that waits for a buffer.
     let taken = std::iter::from_fn(|| world.pool.try_take(BLOCK_MIN_BYTES).ok());
     let taken: Vec<_> = taken.collect();
     let command = memory.point(store(b"value", 100), 0, 100).unwrap();
     assert!(host.queue.submit(&command));
     host.queue.ring().await.unwrap();
-    let delete = SubmissionQueueEntry::new(DELETE_SQ, 3, 0).with_cdw(10, 1);
-    let deleted = tokio::time::timeout(Duration::from_millis(100), host.device.admin(delete));
+    let deleting = delete_queue(&host.device, DELETE_SQ, 1);
+    let deleted = tokio::time::timeout(Duration::from_millis(100), deleting);
     assert!(deleted.await.is_err(), "its command has not ended");
     let base = memory.address() + PAGE;
-    let create = || create_queue(&host.device, CREATE_SQ, 1, 64, 1 | 1 << 16, base);
-    assert_eq!(create().await, Status::INVALID_QUEUE_IDENTIFIER);
+    let made = create_queue(&host.device, CREATE_SQ, 1, 64, 1 | 1 << 16, base);
+    assert_eq!(made.await, Status::INVALID_QUEUE_IDENTIFIER);
+    let used = delete_queue(&host.device, DELETE_CQ, 1);
+    assert_eq!(used.await, Status::INVALID_QUEUE_DELETION);
     drop(taken);
     let ended = host
         .queue
         .wait(|one| assert_eq!(one.status, Status::SUCCESS));
     assert_eq!(ended.await.unwrap(), 1);
-    assert_eq!(create().await, Status::SUCCESS);
+    let unused = delete_queue(&host.device, DELETE_CQ, 1);
+    assert_eq!(unused.await, Status::SUCCESS);
+    let completions = memory.address() + 2 * PAGE;
+    let made = create_queue(&host.device, CREATE_CQ, 1, 64, 1, completions);
+    assert_eq!(made.await, Status::SUCCESS);
+    let made = create_queue(&host.device, CREATE_SQ, 1, 64, 1 | 1 << 16, base);
+    assert_eq!(made.await, Status::SUCCESS);
 }

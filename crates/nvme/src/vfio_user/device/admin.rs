@@ -48,11 +48,6 @@ impl Device<'_> {
             AdminReply::Held => {}
             // Commands run to their end, which is near.
             AdminReply::Abort { .. } => self.complete(ADMIN, cid, Status::SUCCESS, 1),
-            // Commands of the one that is being deleted have not ended: whose their completions are must stay known.
-            AdminReply::CreateQueue(request) if self.has_queue(&request) => {
-                self.controller.undo_create(name_of(&request));
-                self.complete(ADMIN, cid, Status::INVALID_QUEUE_IDENTIFIER, 0);
-            }
             AdminReply::CreateQueue(request) => {
                 let at = match request {
                     QueueRequest::Submission { qid, .. } => Doorbells::tail_at(qid),
@@ -104,14 +99,6 @@ impl Device<'_> {
         };
         self.complete(ADMIN, ending.cid, status, ending.result);
         self.apply(ending.effect);
-    }
-
-    /// Whether there is still a queue of that name.
-    fn has_queue(&self, request: &QueueRequest) -> bool {
-        match request {
-            QueueRequest::Submission { qid, .. } => self.submission.contains_key(qid),
-            QueueRequest::Completion { qid, .. } => self.completion.contains_key(qid),
-        }
     }
 
     pub(super) fn end_create(&mut self, request: QueueRequest, cid: u16) {

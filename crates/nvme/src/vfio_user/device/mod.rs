@@ -6,7 +6,9 @@ mod errands;
 use std::collections::BTreeMap;
 use std::io;
 
-use forebay_proto::nvme::{CompletionQueueEntry, Controller, Effect, Status, SubmissionQueueEntry};
+use forebay_proto::nvme::{
+    CompletionQueueEntry, Controller, Effect, QueueName, Status, SubmissionQueueEntry,
+};
 
 use self::errands::{Bells, Errands};
 use super::asking::Asker;
@@ -257,7 +259,8 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Deletes a queue that is to be, once its commands have ended and the client can see that they have.
+    /// Deletes a queue that is to be, once its commands have ended and the client can see that they have. Its number, and its queue of
+    /// completions, stay taken until then: whose their completions are must stay known.
     fn try_delete_submission(&mut self, qid: u16) {
         let Some(queue) = self.submission.get(&qid) else {
             return;
@@ -266,6 +269,7 @@ impl<'a> Device<'a> {
         let seen = completion.is_none_or(CompletionQueue::is_written);
         if let Some(admin) = queue.deleting.filter(|_| queue.busy == 0 && seen) {
             self.submission.remove(&qid);
+            self.controller.deleted(QueueName::Submission(qid));
             self.complete(ADMIN, admin, Status::SUCCESS, 0);
         }
     }
@@ -276,6 +280,7 @@ impl<'a> Device<'a> {
         };
         if let Some(admin) = queue.deleting.filter(|_| queue.is_written()) {
             self.completion.remove(&qid);
+            self.controller.deleted(QueueName::Completion(qid));
             self.complete(ADMIN, admin, Status::SUCCESS, 0);
         }
     }

@@ -1,6 +1,6 @@
 //! Admin commands: which there are, and what concerns them all.
 
-use super::{AdminReply, Controller, ControllerKind, Effect, Transport};
+use super::{AdminReply, Controller, ControllerKind, Effect, QueueName, Transport};
 use crate::nvme::auth::MESSAGE_BYTES_MAX;
 use crate::nvme::opcode::{self, Direction, admin, fabrics as fctype};
 use crate::nvme::{PAGE_BYTES, Status, SubmissionQueueEntry, fabrics};
@@ -183,7 +183,7 @@ impl Controller {
         const NOT_ABORTED: u64 = 1;
         let (sqid, cid) = (entry.cdw(10) as u16, (entry.cdw(10) >> 16) as u16);
         // Admin commands are answered at once, but for event requests, which hosts do not abort.
-        match sqid != 0 && self.queues.has_submission(sqid) {
+        match sqid != 0 && self.queues.stays(QueueName::Submission(sqid)) {
             true => Done::Reply(AdminReply::Abort { sqid, cid }),
             false => Done::Result(NOT_ABORTED),
         }

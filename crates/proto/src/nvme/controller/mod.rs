@@ -126,7 +126,8 @@ pub enum AdminReply {
     },
     /// PCIe: make this queue, then complete. Where that fails, say [`Controller::undo_create`].
     CreateQueue(QueueRequest),
-    /// PCIe: end this queue (commands in progress of a submission queue are aborted), then complete with success.
+    /// PCIe: end this queue (commands in progress of a submission queue are aborted), say [`Controller::deleted`], then complete with
+    /// success.
     DeleteQueue(QueueName),
     /// PCIe: use these pages as doorbells of all I/O queues from now on.
     ShadowDoorbells {
@@ -146,7 +147,7 @@ pub enum AdminReply {
 }
 
 /// Names a queue of one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QueueName {
     /// A submission queue.
     Submission(u16),

@@ -14,6 +14,8 @@ pub(super) struct Queues {
     /// Submission queues and the completion queue each uses; over Fabrics its own.
     submission: BTreeMap<u16, u16>,
     completion: BTreeSet<u16>,
+    /// Those of them that are being deleted: they are there until the transport says that they are gone.
+    leaving: BTreeSet<QueueName>,
 }
 
 impl Queues {
@@ -23,6 +25,7 @@ impl Queues {
             max,
             submission: BTreeMap::new(),
             completion: BTreeSet::new(),
+            leaving: BTreeSet::new(),
         }
     }
 
@@ -38,11 +41,20 @@ impl Queues {
         self.submission.is_empty() && self.completion.is_empty()
     }
 
-    pub(super) fn has_submission(&self, qid: u16) -> bool {
-        self.submission.contains_key(&qid)
+    /// Whether there is such a queue.
+    fn exists(&self, name: QueueName) -> bool {
+        match name {
+            QueueName::Submission(qid) => self.submission.contains_key(&qid),
+            QueueName::Completion(qid) => self.completion.contains(&qid),
+        }
     }
 
-    /// Whether a submission queue uses this completion queue.
+    /// Whether there is such a queue, and it is not being deleted.
+    pub(super) fn stays(&self, name: QueueName) -> bool {
+        self.exists(name) && !self.leaving.contains(&name)
+    }
+
+    /// Whether a submission queue uses this completion queue: also one whose commands have still to end.
     fn is_used(&self, cqid: u16) -> bool {
         self.submission.values().any(|used| *used == cqid)
     }
@@ -53,14 +65,28 @@ impl Queues {
 
     /// A queue that is made by its connection.
     pub(super) fn connect(&mut self, qid: u16) -> bool {
-        let free = qid >= 1 && qid <= self.granted && !self.has_submission(qid);
+        let free = qid >= 1 && qid <= self.granted && !self.submission.contains_key(&qid);
         if free {
             self.submission.insert(qid, qid);
         }
         free
     }
 
+    fn delete(&mut self, name: QueueName) -> Result<AdminReply, Status> {
+        if !self.stays(name) {
+            return Err(Status::INVALID_QUEUE_IDENTIFIER);
+        }
+        if let QueueName::Completion(qid) = name
+            && self.is_used(qid)
+        {
+            return Err(Status::INVALID_QUEUE_DELETION);
+        }
+        self.leaving.insert(name);
+        Ok(AdminReply::DeleteQueue(name))
+    }
+
     pub(super) fn remove(&mut self, name: QueueName) {
+        self.leaving.remove(&name);
         match name {
             QueueName::Submission(qid) => {
                 self.submission.remove(&qid);
@@ -71,8 +97,9 @@ impl Queues {
         }
     }
 
-    fn may_make(&self, qid: u16, exists: bool) -> Result<(), Status> {
-        match qid >= 1 && qid <= self.granted && !exists {
+    fn may_make(&self, name: QueueName) -> Result<(), Status> {
+        let (QueueName::Submission(qid) | QueueName::Completion(qid)) = name;
+        match qid >= 1 && qid <= self.granted && !self.exists(name) {
             true => Ok(()),
             false => Err(Status::INVALID_QUEUE_IDENTIFIER),
         }
@@ -85,23 +112,8 @@ impl Controller {
         let reply = match entry.opcode() {
             admin::CREATE_IO_CQ => AdminReply::CreateQueue(self.create_completion(entry)?),
             admin::CREATE_IO_SQ => AdminReply::CreateQueue(self.create_submission(entry)?),
-            admin::DELETE_IO_SQ => {
-                if !self.queues.has_submission(qid) {
-                    return Err(Status::INVALID_QUEUE_IDENTIFIER);
-                }
-                self.queues.remove(QueueName::Submission(qid));
-                AdminReply::DeleteQueue(QueueName::Submission(qid))
-            }
-            admin::DELETE_IO_CQ => {
-                if !self.queues.completion.contains(&qid) {
-                    return Err(Status::INVALID_QUEUE_IDENTIFIER);
-                }
-                if self.queues.is_used(qid) {
-                    return Err(Status::INVALID_QUEUE_DELETION);
-                }
-                self.queues.remove(QueueName::Completion(qid));
-                AdminReply::DeleteQueue(QueueName::Completion(qid))
-            }
+            admin::DELETE_IO_SQ => self.queues.delete(QueueName::Submission(qid))?,
+            admin::DELETE_IO_CQ => self.queues.delete(QueueName::Completion(qid))?,
             _ => return Err(Status::INVALID_OPCODE),
         };
         Ok(Done::Reply(reply))
@@ -110,8 +122,7 @@ impl Controller {
     fn create_completion(&mut self, entry: &SubmissionQueueEntry) -> Result<QueueRequest, Status> {
         const INTERRUPTS_ENABLED: u32 = 2;
         let qid = entry.cdw(10) as u16;
-        let exists = self.queues.completion.contains(&qid);
-        self.queues.may_make(qid, exists)?;
+        self.queues.may_make(QueueName::Completion(qid))?;
         let (entries, base) = self.queue_place(entry)?;
         let cdw11 = entry.cdw(11);
         let vector = (cdw11 >> 16) as u16;
@@ -133,14 +144,13 @@ impl Controller {
 
     fn create_submission(&mut self, entry: &SubmissionQueueEntry) -> Result<QueueRequest, Status> {
         let qid = entry.cdw(10) as u16;
-        let exists = self.queues.has_submission(qid);
-        self.queues.may_make(qid, exists)?;
+        self.queues.may_make(QueueName::Submission(qid))?;
         let (entries, base) = self.queue_place(entry)?;
         let cqid = (entry.cdw(11) >> 16) as u16;
         if cqid == 0 {
             return Err(Status::INVALID_QUEUE_IDENTIFIER);
         }
-        if !self.queues.completion.contains(&cqid) {
+        if !self.queues.stays(QueueName::Completion(cqid)) {
             return Err(Status::COMPLETION_QUEUE_INVALID);
         }
         self.queues.submission.insert(qid, cqid);
@@ -166,6 +176,11 @@ impl Controller {
             return Err(Status::PRP_OFFSET_INVALID);
         }
         Ok((entries, base))
+    }
+
+    /// PCIe: a queue is gone, after [`AdminReply::DeleteQueue`].
+    pub fn deleted(&mut self, name: QueueName) {
+        self.queues.remove(name);
     }
 
     /// PCIe: forgets a queue whose memory could not be had, after [`AdminReply::CreateQueue`].

@@ -422,8 +422,23 @@ fn queues_of_a_device() {
     let gone = delete(&mut fixture, admin::DELETE_IO_SQ, 1);
     assert_eq!(gone, AdminReply::DeleteQueue(QueueName::Submission(1)));
     assert_eq!(fixture.result(entry), Ok(1));
+    // Its commands have still to end, and their completions to be put: neither number is free, nor is there anything more to delete.
+    let again = delete(&mut fixture, admin::DELETE_IO_SQ, 1);
+    assert_eq!(status(again), Status::INVALID_QUEUE_IDENTIFIER);
+    let made = make(&mut fixture, admin::CREATE_IO_SQ, 1, 64, 1 << 16 | 1);
+    assert_eq!(status(made), Status::INVALID_QUEUE_IDENTIFIER);
+    let used = delete(&mut fixture, admin::DELETE_IO_CQ, 1);
+    assert_eq!(status(used), Status::INVALID_QUEUE_DELETION);
+    fixture.controller.deleted(QueueName::Submission(1));
     let gone = delete(&mut fixture, admin::DELETE_IO_CQ, 1);
     assert_eq!(gone, AdminReply::DeleteQueue(QueueName::Completion(1)));
+    let made = make(&mut fixture, admin::CREATE_IO_CQ, 1, 64, 3);
+    assert_eq!(status(made), Status::INVALID_QUEUE_IDENTIFIER);
+    let late = make(&mut fixture, admin::CREATE_IO_SQ, 1, 64, 1 << 16 | 1);
+    assert_eq!(status(late), Status::COMPLETION_QUEUE_INVALID);
+    fixture.controller.deleted(QueueName::Completion(1));
+    let made = make(&mut fixture, admin::CREATE_IO_CQ, 1, 64, 3);
+    assert!(matches!(made, AdminReply::CreateQueue(_)));
     let doorbells = fixture.command(admin::DOORBELL_BUFFER_CONFIG, 0);
     assert!(matches!(
         fixture.admin(doorbells),

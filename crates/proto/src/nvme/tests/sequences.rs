@@ -134,8 +134,12 @@ proptest! {
                         AdminReply::Disconnect => prop_assert!(false, "the admin queue is not disconnected so"),
                         AdminReply::Authenticate { .. } => prop_assert!(false, "nothing is demanded"),
                         AdminReply::Abort { sqid, .. } => prop_assert!((1..=4).contains(&sqid)),
-                        AdminReply::CreateQueue(_) | AdminReply::DeleteQueue(_) | AdminReply::ShadowDoorbells { .. } => {
+                        AdminReply::CreateQueue(_) | AdminReply::ShadowDoorbells { .. } => {
                             prop_assert!(pcie && before);
+                        }
+                        AdminReply::DeleteQueue(name) => {
+                            prop_assert!(pcie && before);
+                            controller.deleted(name);
                         }
                     }
                 }
