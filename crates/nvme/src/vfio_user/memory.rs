@@ -209,7 +209,7 @@ impl Memory {
         self.turns.clone()
     }
 
-    /// Keeps a range that was offered and mapped, unless another has come in its place meanwhile.
+    /// Keeps a range that was offered and mapped, unless there are too many of others by now.
     pub(super) fn keep(&mut self, mapped: Mapped) -> Result<(), Errno> {
         let Mapped { map, name, memory } = mapped;
         self.check(&map)?;

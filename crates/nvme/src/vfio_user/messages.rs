@@ -1,9 +1,7 @@
 //! What is done on the client's messages.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use forebay_io::passing::Passed;
@@ -14,7 +12,6 @@ use forebay_proto::vfio_user::{
     Access, Capabilities, DmaUnmap, FILES_MAX, Header, Kind, MAJOR, MINOR, PayloadAccess,
     REGION_BAR0, REGION_CONFIG, REGIONS, Request, Version, message, put_version,
 };
-use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::asking::Asks;
 use super::bar::{BAR_BYTES, DOORBELLS};
@@ -22,12 +19,12 @@ use super::channel::{Channel, Message};
 use super::device::{Device, Reset};
 use super::errno::Errno;
 use super::interrupts::Interrupts;
-use super::mapping::Mapped;
 use super::memory::MAPS_MAX;
 use super::pci::CONFIG_BYTES;
+use super::remapping::{Remap, Remapping};
 
 /// Answers that wait for memory to be mapped or released, or a reset to end; more requests wait in the socket then.
-const WAITING_MAX: usize = 64;
+pub(super) const WAITING_MAX: usize = 64;
 
 /// Messages that a client may leave in the socket, answers to it and [questions](super::asking): one that reads nothing is not listened
 /// to. Below that it is, so that it never waits for us to read while we wait for it to.
@@ -39,7 +36,7 @@ pub(super) struct Messages {
     asks: Asks,
     /// What was agreed on; nothing before that but `VERSION`.
     agreed: Option<Agreed>,
-    mapping: FuturesUnordered<Mapping>,
+    remapping: Remapping,
     unmapping: Vec<Unmapping>,
     resetting: Vec<Header>,
     /// Where answers are written.
@@ -54,9 +51,6 @@ struct Agreed {
     /// It did, or at least it was told how.
     mapped: bool,
 }
-
-/// A file that is mapped elsewhere, and the request for that.
-type Mapping = Pin<Box<dyn Future<Output = (Header, Result<Mapped, Errno>)> + Send>>;
 
 /// A range whose last use is awaited.
 struct Unmapping {
@@ -79,7 +73,7 @@ impl Messages {
             channel,
             asks,
             agreed: None,
-            mapping: FuturesUnordered::new(),
+            remapping: Remapping::default(),
             unmapping: Vec::new(),
             resetting: Vec::new(),
             out: Vec::new(),
@@ -97,7 +91,8 @@ impl Messages {
         self.agreed.as_ref().is_some_and(|agreed| agreed.mapped)
     }
 
-    /// Takes one message, if there is one: ready with false at the end of the connection. An error ends it, too.
+    /// Takes one message, or ends what one has begun, if there is any: ready with false at the end of the connection. An error ends it,
+    /// too.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -106,10 +101,16 @@ impl Messages {
         while let Poll::Ready(name) = device.memory.poll_released(cx) {
             self.released(name)?;
         }
-        while let Poll::Ready(Some((header, mapped))) = self.mapping.poll_next_unpin(cx) {
+        if let Poll::Ready((header, mapped)) = self.remapping.poll_mapped(cx) {
             let kept = mapped.and_then(|mapped| device.memory.keep(mapped));
             device.find();
             self.answer(&header, kept, |_| {})?;
+            while let Some((header, remap)) = self.remapping.next() {
+                let mut out = Vec::new();
+                let answer = self.remap(device, &header, remap, &mut out);
+                self.end(device, &header, answer, &out)?;
+            }
+            return Poll::Ready(Ok(true));
         }
         if device.memory.any_far() {
             // A reset waits for nobody's answer.
@@ -119,7 +120,7 @@ impl Messages {
         if let Poll::Ready(Err(error)) = self.channel.poll_flush(cx) {
             return Poll::Ready(Err(error));
         }
-        let waiting = self.mapping.len() + self.unmapping.len() + self.resetting.len();
+        let waiting = self.remapping.len() + self.unmapping.len() + self.resetting.len();
         if waiting >= WAITING_MAX || self.channel.unsent() >= UNSENT_MAX {
             return Poll::Pending;
         }
@@ -174,11 +175,7 @@ impl Messages {
             Ok(request) => self.serve(device, &header, &request, files, &mut out),
             Err(errno) => Err(errno),
         };
-        let sent = match answer {
-            Ok(Answer::Waits) => Ok(()),
-            Ok(Answer::Now) => self.answer_with(device, &header, &out),
-            Err(errno) => self.answer(&header, Err(errno), |_| {}),
-        };
+        let sent = self.end(device, &header, answer, &out);
         self.out = out;
         self.channel.recycle(payload);
         // Without an agreement there is nothing to talk about.
@@ -206,37 +203,10 @@ impl Messages {
                 if !files.is_empty() {
                     return Err(Errno::INVALID);
                 }
-                match file {
-                    None => device.memory.keep_far(map)?,
-                    Some(file) if file.is_memory() => {
-                        let mapped = device.memory.offer(map)?.map(file)?;
-                        device.memory.keep(mapped)?;
-                    }
-                    // Somebody may serve that file, who might never answer.
-                    Some(file) => {
-                        let (header, turns) = (*header, device.memory.turns());
-                        let mapped = device.memory.offer(map)?.map_apart(file, turns);
-                        let mapping = async move { (header, mapped.await) };
-                        self.mapping.push(Box::pin(mapping));
-                        return Ok(Answer::Waits);
-                    }
-                }
-                device.find();
+                return self.enter(device, header, Remap::Map(*map, file), out);
             }
             Request::DmaUnmap(unmap) => {
-                let unmapped = device.memory.unmap(unmap)?;
-                device.let_go(&unmapped);
-                self.asks.let_go(&unmapped);
-                // Every one of them is released, soon or at once, and then the answer follows.
-                if !unmapped.names.is_empty() {
-                    self.unmapping.push(Unmapping {
-                        header: *header,
-                        unmap: *unmap,
-                        names: unmapped.names,
-                    });
-                    return Ok(Answer::Waits);
-                }
-                put_unmapped(out, unmap);
+                return self.enter(device, header, Remap::Unmap(*unmap), out);
             }
             Request::DeviceInfo => put_device_info(out),
             Request::RegionInfo { room, index } => put_region(out, &self.region(*index)?, *room),
@@ -263,6 +233,69 @@ impl Messages {
                 return Ok(Answer::Waits);
             }
         }
+        Ok(Answer::Now)
+    }
+
+    fn enter(
+        &mut self,
+        device: &mut Device<'_>,
+        header: &Header,
+        remap: Remap,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        match self.remapping.enter(header, remap)? {
+            Some(remap) => self.remap(device, header, remap, out),
+            None => Ok(Answer::Waits),
+        }
+    }
+
+    /// Maps or unmaps memory: it is its turn.
+    fn remap(
+        &mut self,
+        device: &mut Device<'_>,
+        header: &Header,
+        remap: Remap,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        match remap {
+            Remap::Map(map, None) => device.memory.keep_far(&map)?,
+            Remap::Map(map, Some(file)) if file.is_memory() => {
+                let mapped = device.memory.offer(&map)?.map(file)?;
+                device.memory.keep(mapped)?;
+            }
+            // Somebody may serve that file, who might never answer.
+            Remap::Map(map, Some(file)) => {
+                let turns = device.memory.turns();
+                let mapped = device.memory.offer(&map)?.map_apart(file, turns);
+                self.remapping.begin(header, &map, mapped);
+                return Ok(Answer::Waits);
+            }
+            Remap::Unmap(unmap) => return self.unmap(device, header, unmap, out),
+        }
+        device.find();
+        Ok(Answer::Now)
+    }
+
+    fn unmap(
+        &mut self,
+        device: &mut Device<'_>,
+        header: &Header,
+        unmap: DmaUnmap,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        let unmapped = device.memory.unmap(&unmap)?;
+        device.let_go(&unmapped);
+        self.asks.let_go(&unmapped);
+        // Every one of them is released, soon or at once, and then the answer follows.
+        if !unmapped.names.is_empty() {
+            self.unmapping.push(Unmapping {
+                header: *header,
+                unmap,
+                names: unmapped.names,
+            });
+            return Ok(Answer::Waits);
+        }
+        put_unmapped(out, &unmap);
         Ok(Answer::Now)
     }
 
@@ -368,6 +401,21 @@ impl Messages {
             _ => return Err(Errno::INVALID),
         }
         Ok(())
+    }
+
+    /// Answers a request, unless it waits.
+    fn end(
+        &mut self,
+        device: &Device<'_>,
+        header: &Header,
+        answer: Result<Answer, Errno>,
+        payload: &[u8],
+    ) -> io::Result<()> {
+        match answer {
+            Ok(Answer::Waits) => Ok(()),
+            Ok(Answer::Now) => self.answer_with(device, header, payload),
+            Err(errno) => self.answer(header, Err(errno), |_| {}),
+        }
     }
 
     /// Answers a request whose payload is written; a region that can be mapped goes with its file.

@@ -43,7 +43,8 @@
 //! until they are over.
 //!
 //! To look at a file of a file system, and to map it, may take as long as whoever serves that likes, and to unmap much memory takes some
-//! milliseconds: threads of their own do that, while other clients of this thread, and the other requests of this one, are served.
+//! milliseconds: threads of their own do that, while other clients of this thread, and the other requests of this one, are served. Requests
+//! about the same memory are done in their order all the same: one waits for another that is still being mapped.
 
 mod asking;
 mod bar;
@@ -60,6 +61,7 @@ mod messages;
 mod payload;
 mod pci;
 mod queues;
+mod remapping;
 mod run;
 mod transfer;
 

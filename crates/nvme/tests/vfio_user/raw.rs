@@ -18,7 +18,7 @@ pub struct Raw {
 }
 
 /// An errno, or the end of the connection.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     Errno(u32),
     Closed,

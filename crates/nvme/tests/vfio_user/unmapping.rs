@@ -12,9 +12,9 @@ use forebay_nvme::vfio_user::serve;
 use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{Status, SubmissionQueueEntry};
-use forebay_proto::vfio_user::{DmaMap, Request};
+use forebay_proto::vfio_user::{Command, DmaMap, Kind, Request};
 use tokio::net::UnixStream;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::raw::{NO_FILE, Raw, Refusal};
 use crate::support::*;
@@ -142,60 +142,143 @@ fn map(address: u64, size: usize) -> Request<'static> {
     })
 }
 
-/// What takes its time is done by others: to unmap much memory, also where each range is little, and to look at a file that somebody may
-/// serve.
-#[test]
-fn a_device_waits_for_no_memory() {
-    const MUCH: usize = 64 << 20;
-    const EINVAL: Refusal = Refusal::Errno(22);
-    const EEXIST: Refusal = Refusal::Errno(17);
+const ENOENT: Refusal = Refusal::Errno(2);
+const EBUSY: Refusal = Refusal::Errno(16);
+const EINVAL: Refusal = Refusal::Errno(22);
+
+/// Serves a client where one thread may wait.
+fn alone<F: Future<Output = ()>>(client: impl FnOnce(Raw) -> F) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let builder = builder.enable_all().max_blocking_threads(1);
     builder.build().unwrap().block_on(async {
         let world = World::new().await;
         let (near, far) = UnixStream::pair().unwrap();
         let served = serve(far, &world.target, Viewer::Everything, pending());
-        let client = async {
-            let mut raw = Raw::greeted(near).await;
-            for ranges in [1, 2] {
-                let len = MUCH / ranges;
-                let memory = Region::memfd(len).unwrap();
-                let file = memory.backing().unwrap().file;
-                for range in 0..ranges {
-                    let map = map((range * len) as u64, len);
-                    raw.request(&map, &[&file]).await.unwrap();
-                }
-                // The only thread that may wait does so already.
-                let (go_on, wait) = mpsc::channel::<()>();
-                let waiting = spawn_blocking(move || wait.recv());
-                let unmapping = raw.begin_request(&unmap(0, 0, true), NO_FILE).await;
-                assert!(raw.request(&Request::DeviceInfo, NO_FILE).await.is_ok());
-                drop(go_on);
-                raw.answer(unmapping).await.unwrap();
-                waiting.await.unwrap().unwrap_err();
-            }
-            // Whether somebody serves it is known only when it was looked at. Who comes meanwhile has the place.
-            let null = File::open("/dev/null").unwrap();
-            let disk = tempfile::tempfile().unwrap();
-            disk.set_len(PAGE).unwrap();
-            let memory = Region::memfd(PAGE_BYTES).unwrap();
-            let memory = memory.backing().unwrap().file;
-            let (go_on, wait) = mpsc::channel::<()>();
-            let waiting = spawn_blocking(move || wait.recv());
-            let mapping = raw.begin_request(&map(PAGE, PAGE_BYTES), &[&null]).await;
-            raw.begin_request(&map(PAGE, PAGE_BYTES), &[&disk]).await;
-            raw.begin_request(&map(PAGE, PAGE_BYTES), &[&memory]).await;
-            raw.answer(mapping).await.unwrap();
-            drop(go_on);
-            for _ in 0..2 {
-                let refused = raw.answer(mapping).await.unwrap_err();
-                assert!([EINVAL, EEXIST].contains(&refused), "{refused:?}");
-            }
-            waiting.await.unwrap().unwrap_err();
-        };
+        let client = async { client(Raw::greeted(near).await).await };
         tokio::select! {
             ended = served => panic!("{ended:?}"),
             () = client => {}
+        }
+    });
+}
+
+/// The only thread that may wait, as long as this is there.
+struct Occupied {
+    waiting: JoinHandle<()>,
+    go_on: mpsc::Sender<()>,
+}
+
+impl Occupied {
+    fn new() -> Occupied {
+        let (go_on, wait) = mpsc::channel::<()>();
+        let waiting = spawn_blocking(move || {
+            let _ = wait.recv();
+        });
+        Occupied { waiting, go_on }
+    }
+
+    async fn end(self) {
+        drop(self.go_on);
+        self.waiting.await.unwrap();
+    }
+}
+
+/// What takes its time is done by others: to unmap much memory, also where each range is little, and to look at a file that somebody may
+/// serve.
+#[test]
+fn a_device_waits_for_no_memory() {
+    const MUCH: usize = 64 << 20;
+    alone(async |mut raw| {
+        for ranges in [1, 2] {
+            let len = MUCH / ranges;
+            let memory = Region::memfd(len).unwrap();
+            let file = memory.backing().unwrap().file;
+            for range in 0..ranges {
+                let map = map((range * len) as u64, len);
+                raw.request(&map, &[&file]).await.unwrap();
+            }
+            let occupied = Occupied::new();
+            let unmapping = raw.begin_request(&unmap(0, 0, true), NO_FILE).await;
+            assert!(raw.request(&Request::DeviceInfo, NO_FILE).await.is_ok());
+            occupied.end().await;
+            raw.answer(unmapping).await.unwrap();
+        }
+        let null = File::open("/dev/null").unwrap();
+        let occupied = Occupied::new();
+        let mapping = raw.begin_request(&map(PAGE, PAGE_BYTES), &[&null]).await;
+        assert!(raw.request(&Request::DeviceInfo, NO_FILE).await.is_ok());
+        occupied.end().await;
+        assert_eq!(raw.answer(mapping).await, Err(EINVAL));
+    });
+}
+
+/// What is asked about memory that is still being mapped is done behind that, in its order; what is about other memory, at once.
+#[test]
+fn the_same_memory_is_mapped_and_unmapped_in_order() {
+    alone(async |mut raw| {
+        let disk = tempfile::tempfile().unwrap();
+        disk.set_len(PAGE).unwrap();
+        let memory = Region::memfd(PAGE_BYTES).unwrap();
+        let memory = memory.backing().unwrap().file;
+        let (one, all) = (unmap(PAGE, PAGE, false), unmap(0, 0, true));
+        // Not on every file system.
+        let maps = raw.request(&map(PAGE, PAGE_BYTES), &[&disk]).await;
+        let maps = maps.map(drop);
+        assert!(maps == Ok(()) || maps == Err(EINVAL), "{maps:?}");
+        raw.request(&all, NO_FILE).await.unwrap();
+        for (unmapping, without) in [(&one, Err(ENOENT)), (&all, Ok(()))] {
+            let occupied = Occupied::new();
+            raw.begin_request(&map(PAGE, PAGE_BYTES), &[&disk]).await;
+            let elsewhere = raw.request(&map(0, PAGE_BYTES), &[&memory]).await;
+            assert!(elsewhere.is_ok());
+            raw.begin_request(unmapping, NO_FILE).await;
+            // It could be mapped at once, and unmapped.
+            raw.begin_request(&map(PAGE, PAGE_BYTES), &[&memory]).await;
+            raw.begin_request(&one, NO_FILE).await;
+            assert!(raw.request(&Request::DeviceInfo, NO_FILE).await.is_ok());
+            occupied.end().await;
+            let (mut mapped, mut unmapped) = (Vec::new(), Vec::new());
+            for _ in 0..4 {
+                let (header, _) = raw.receive().await.unwrap();
+                let outcome = match header.kind {
+                    Kind::Reply { error: None } => Ok(()),
+                    Kind::Reply { error: Some(errno) } => Err(Refusal::Errno(errno)),
+                    Kind::Command { .. } => panic!("a server that asks"),
+                };
+                match header.command() {
+                    Some(Command::DmaMap) => mapped.push(outcome),
+                    Some(Command::DmaUnmap) => unmapped.push(outcome),
+                    other => panic!("{other:?}"),
+                }
+            }
+            let there = maps == Ok(());
+            assert_eq!(mapped, [maps.clone(), Ok(())]);
+            assert_eq!(unmapped, [if there { Ok(()) } else { without }, Ok(())]);
+            let again = raw.request(&one, NO_FILE).await;
+            assert_eq!(again, Err(ENOENT), "it is not mapped any more");
+            raw.request(&all, NO_FILE).await.unwrap();
+        }
+    });
+}
+
+/// A client whose file is never mapped is heard all the same, and has no more wait for that than may.
+#[test]
+fn few_requests_wait_for_memory_that_is_being_mapped() {
+    const KEPT: usize = 32;
+    alone(async |mut raw| {
+        let null = File::open("/dev/null").unwrap();
+        let one = unmap(PAGE, PAGE, false);
+        let occupied = Occupied::new();
+        let mapping = raw.begin_request(&map(PAGE, PAGE_BYTES), &[&null]).await;
+        for _ in 0..KEPT {
+            raw.begin_request(&one, NO_FILE).await;
+        }
+        assert_eq!(raw.request(&one, NO_FILE).await, Err(EBUSY));
+        assert!(raw.request(&Request::DeviceInfo, NO_FILE).await.is_ok());
+        occupied.end().await;
+        assert_eq!(raw.answer(mapping).await, Err(EINVAL));
+        for _ in 0..KEPT {
+            assert_eq!(raw.answer(one.command() as u16).await, Err(ENOENT));
         }
     });
 }
