@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use forebay_mem::BLOCK_MAX_BYTES;
+use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{IoCommand, IoVerb};
 use parking_lot::Mutex;
@@ -32,6 +33,11 @@ pub(crate) fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
                 deallocate: false, ..
             },
         ) => BLOCK_MAX_BYTES as u32,
+        // Arguments stay in a buffer while their function runs, wherever they came from.
+        IoVerb::Kv(
+            KvCommand::Execute { payload_bytes, .. }
+            | KvCommand::ExecuteSubmit { payload_bytes, .. },
+        ) => bytes.max(payload_bytes),
         _ => bytes,
     }
 }

@@ -1,7 +1,8 @@
 //! Functions run over values: the vendor's Execute commands (`docs/execute.md`).
 
+use bytes::Bytes;
 use forebay_io::File;
-use forebay_mem::slices;
+use forebay_mem::{BLOCK_MAX_BYTES, slices};
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{KvCommand, head};
 use forebay_store::{Execute, Executed, Input, Module, Store};
@@ -16,7 +17,7 @@ use super::{Payload, Target};
 struct Asked<'a, S> {
     entered: &'a Entered<'a, S>,
     key: &'a [u8],
-    arguments: &'a [u8],
+    arguments: Bytes,
     operation: u32,
     /// Room for the result.
     capacity: u32,
@@ -42,7 +43,7 @@ impl<S: Store, F: File> Target<S, F> {
                 let executed = self.run(Asked {
                     entered,
                     key: key.as_bytes(),
-                    arguments: &arguments,
+                    arguments,
                     operation,
                     capacity,
                 });
@@ -64,7 +65,7 @@ impl<S: Store, F: File> Target<S, F> {
                 let executed = self.run(Asked {
                     entered,
                     key: key.as_bytes(),
-                    arguments: &arguments,
+                    arguments,
                     operation,
                     capacity,
                 });
@@ -103,11 +104,11 @@ impl<S: Store, F: File> Target<S, F> {
                 operation,
                 buffer_bytes,
             } => {
-                let arguments = argument.to_le_bytes();
+                let arguments = Bytes::copy_from_slice(&argument.to_le_bytes());
                 let executed = self.run(Asked {
                     entered,
                     key: key.as_bytes(),
-                    arguments: &arguments,
+                    arguments,
                     operation,
                     capacity: buffer_bytes,
                 });
@@ -118,12 +119,12 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
-    /// The key and the arguments of a payload.
+    /// The key and the arguments of a payload, which stay in a buffer for as long as the function runs.
     async fn asked(
         &self,
         payload_bytes: u32,
         payload: &mut impl Payload,
-    ) -> Result<(KeyBuf, Vec<u8>), Status> {
+    ) -> Result<(KeyBuf, Bytes), Status> {
         let payload_bytes = u64::from(payload_bytes);
         if payload.len() < payload_bytes {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
@@ -134,15 +135,15 @@ impl<S: Store, F: File> Target<S, F> {
         let key = self.head(payload).await?;
         let head_bytes = (head::LENGTH_BYTES + key.as_bytes().len()) as u64;
         let left = payload_bytes.checked_sub(head_bytes);
-        let mut left = left.ok_or(Status::INVALID_KEY_SIZE)? as usize;
-        let mut arguments = Vec::with_capacity(left);
-        while left > 0 {
-            let mut buf = self.pool.take(left).await;
-            let len = left.min(buf.room());
-            payload.receive(&mut buf, len).await?;
-            arguments.extend_from_slice(&buf);
-            left -= len;
-        }
+        let arguments = match left.ok_or(Status::INVALID_KEY_SIZE)? as usize {
+            0 => Bytes::new(),
+            len if len > BLOCK_MAX_BYTES => return Err(Status::INVALID_VALUE_SIZE),
+            len => {
+                let mut arguments = self.pool.take(len).await;
+                payload.receive(&mut arguments, len).await?;
+                arguments.freeze().into_bytes()
+            }
+        };
         payload.whole().await?;
         Ok((key, arguments))
     }
@@ -153,7 +154,10 @@ impl<S: Store, F: File> Target<S, F> {
         let module = Module::Number(asked.operation);
         let capacity = asked.capacity as usize;
         let tenant = &info.config.tenant;
-        let call = Execute::inline(tenant, module, &inputs, asked.arguments, capacity);
+        let call = Execute {
+            arguments: asked.arguments,
+            ..Execute::inline(tenant, module, &inputs, &[], capacity)
+        };
         let executed = self.store.execute(call).await;
         executed.map_err(|error| of_store(&error))
     }

@@ -49,11 +49,12 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Ok(payload) => payload,
             Err(status) => return Outcome::status(status.answered()),
         };
-        let held = match begin.pointer {
+        // What came with the command is held anyway.
+        let bytes = match begin.pointer {
             Pointer::Capsule(_) => 0,
-            pointer => held_bytes(&command, pointer.len()),
+            pointer => pointer.len(),
         };
-        let memory = match held {
+        let memory = match held_bytes(&command, bytes) {
             0 => None,
             held => self.association.lending.lend(held).await,
         };

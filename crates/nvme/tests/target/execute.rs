@@ -1,6 +1,9 @@
 //! Functions run over values.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay_exec::{Exec, Executor};
@@ -575,6 +578,40 @@ async fn results_that_wait_are_bounded_and_go_with_time_and_reset() {
     let (_, _) = fixture.submit(ECHO, &payload, 100).await.unwrap();
     fixture.host.session.reset();
     assert_eq!(fixture.pool.usage().in_use, before);
+}
+
+#[tokio::test]
+async fn arguments_count_as_memory_while_their_function_runs() {
+    const BYTES: usize = 1 << 20;
+    let mut fixture = Fixture::new().await;
+    let (endless, ..) = HOSTILE[0];
+    let submit = |payload: &[u8]| KvCommand::ExecuteSubmit {
+        payload_bytes: payload.len() as u32,
+        capacity: 10,
+        operation: endless,
+    };
+    let before = fixture.pool.usage().in_use;
+    let payload = headed(b"key", &[7; BYTES]);
+    let entry = submit(&payload).entry(1, KV);
+    let command = fixture.host.controller.io(0, 1, &entry).unwrap();
+    let mut data = Data::of(Way::Stream, &payload);
+    {
+        let session = &fixture.host.session;
+        let mut running = pin!(fixture.target.execute(session, &command, &mut data));
+        // More often than a payload lets others have their turn.
+        for _ in 0..100 {
+            let polled = poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await;
+            assert!(polled.is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert!(fixture.pool.usage().in_use >= before + BYTES);
+    }
+    // One more than there may be.
+    let payload = headed(b"key", &[7; BYTES + 1]);
+    let mut data = Data::of(Way::Stream, &payload);
+    let refused = fixture.kv(submit(&payload), &mut data).await;
+    assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
+    fixture.is_unharmed().await;
 }
 
 #[tokio::test]

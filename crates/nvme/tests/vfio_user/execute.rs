@@ -134,6 +134,35 @@ async fn a_client_that_goes_while_its_function_runs_harms_nobody() {
     still_serves(&world).await;
 }
 
+/// Each call's arguments stay in a buffer while it runs.
+#[tokio::test]
+async fn calls_that_do_not_end_leave_buffers_to_others() {
+    const BYTES: usize = 1 << 20;
+    const CALLS: u16 = 20;
+    let world = World::executing_among(16 << 20, Duration::from_secs(600)).await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let len = 5 + BYTES;
+    let memory = host.memory(len.next_multiple_of(PAGE_BYTES)).await;
+    put(&memory, 0, b"value");
+    assert_eq!(host.store(b"key", &memory, 5).await.status, Status::SUCCESS);
+    put(&memory, 0, &headed(b"key", &vec![7; BYTES]));
+    let (endless, ..) = HOSTILE[0];
+    for cid in 0..CALLS {
+        let call = memory.point(execute(endless, len, 100), 0, len).unwrap();
+        assert!(host.queue.submit(&call.with_cid(cid)));
+    }
+    // They have begun, as far as they may, when this has ended.
+    let flush = SubmissionQueueEntry::new(0, CALLS, BLOCK);
+    assert!(host.queue.submit(&flush));
+    host.queue.ring().await.unwrap();
+    let ended = host.queue.wait(|one| assert_eq!(one.cid, CALLS)).await;
+    assert_eq!(ended.unwrap(), 1);
+    let mut other = Host::new(&world, DoorbellMode::Shadow).await;
+    let near = other.memory(BYTES).await;
+    let stored = tokio::time::timeout(TIME, other.store(b"other", &near, BYTES)).await;
+    assert_eq!(stored.expect("a buffer").status, Status::SUCCESS);
+}
+
 #[tokio::test]
 async fn payloads_that_are_none_are_refused() {
     let world = World::executing().await;

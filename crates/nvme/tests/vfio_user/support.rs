@@ -106,7 +106,12 @@ impl World {
 
     /// The same where they have so much time.
     pub async fn executing_within(deadline: Duration) -> World {
-        let pool = Pool::new(512 << 20);
+        World::executing_among(512 << 20, deadline).await
+    }
+
+    /// And so many bytes of buffers.
+    pub async fn executing_among(bytes: usize, deadline: Duration) -> World {
+        let pool = Pool::new(bytes);
         World::running(programs::executor_within(deadline, pool.clone()), pool).await
     }
 
