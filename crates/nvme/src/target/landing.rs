@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use forebay_io::Striped;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -14,12 +15,13 @@ use tokio::sync::Notify;
 /// The host whose change it is, by its NQN; `None`: a device.
 pub(super) type Whose = Option<Arc<str>>;
 
-/// The changes of one file that are with its device, or those of values that are with their store.
+/// The changes of one file that are with its device, or those of values that are with their store. Each thread keeps those that it has
+/// begun by themselves: no command waits for the locks of all others.
 #[derive(Debug, Clone, Default)]
-pub(super) struct UnderWay(Arc<Inner>);
+pub(super) struct UnderWay(Arc<Striped<Arc<Part>>>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Part {
     changes: Mutex<Changes>,
     /// Told when one has ended.
     ended: Notify,
@@ -32,43 +34,54 @@ struct Changes {
     open: BTreeMap<u64, Whose>,
 }
 
-/// One of them, until this is dropped.
+/// One of them, until this is dropped, wherever that is.
 pub(super) struct Change {
-    of: UnderWay,
+    of: Arc<Part>,
     number: u64,
 }
 
 impl Drop for Change {
     fn drop(&mut self) {
-        self.of.0.changes.lock().open.remove(&self.number);
-        self.of.0.ended.notify_waiters();
+        self.of.changes.lock().open.remove(&self.number);
+        self.of.ended.notify_waiters();
+    }
+}
+
+impl Part {
+    /// Waits until none is left of those that had smaller numbers: of a host, or of all.
+    async fn settled(&self, before: u64, whose: Option<&Whose>) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let is_meant = |(_, one): (&u64, &Whose)| whose.is_none_or(|whose| whose == one);
+            if !self.changes.lock().open.range(..before).any(is_meant) {
+                return;
+            }
+            ended.await;
+        }
     }
 }
 
 impl UnderWay {
     /// Counts one more.
     pub(super) fn begin(&self, whose: &Whose) -> Change {
-        let mut changes = self.0.changes.lock();
+        let part = self.0.mine();
+        let mut changes = part.changes.lock();
         let number = changes.next;
         changes.next += 1;
         changes.open.insert(number, whose.clone());
         Change {
-            of: self.clone(),
+            of: part.clone(),
             number,
         }
     }
 
     /// Waits until none is left of those that have begun: of a host, or of all. Nobody waits for this.
     pub(super) async fn settled(&self, whose: Option<&Whose>) {
-        let before = self.0.changes.lock().next;
-        loop {
-            let mut ended = pin!(self.0.ended.notified());
-            ended.as_mut().enable();
-            let is_meant = |(_, one): (&u64, &Whose)| whose.is_none_or(|whose| whose == one);
-            if !self.0.changes.lock().open.range(..before).any(is_meant) {
-                return;
-            }
-            ended.await;
+        let before = |part: &Arc<Part>| part.changes.lock().next;
+        let begun: Vec<u64> = self.0.all().map(before).collect();
+        for (part, before) in self.0.all().zip(begun) {
+            part.settled(before, whose).await;
         }
     }
 
@@ -153,5 +166,24 @@ mod tests {
         settled.await;
         all_settled.await;
         assert!(done.load(Relaxed));
+    }
+
+    #[tokio::test]
+    async fn changes_of_all_threads_are_waited_for() {
+        let under_way = UnderWay::default();
+        let ours = Some(Arc::from("ours"));
+        let begin = || under_way.begin(&ours);
+        let changes = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
+            let changes = threads.into_iter().map(|thread| thread.join().unwrap());
+            changes.collect::<Vec<_>>()
+        });
+        let mut settled = Box::pin(under_way.settled(Some(&ours)));
+        for change in changes {
+            assert!(settled.as_mut().now_or_never().is_none());
+            // By another thread than that which has begun it.
+            drop(change);
+        }
+        assert!(settled.now_or_never().is_some());
     }
 }

@@ -160,7 +160,7 @@ impl<F: File> Shown<F> {
 
 impl<S: Store, F: File> Target<S, F> {
     /// Waits until no change that a session's host has begun is with a device, or the store, any more. A host that has lost its connection
-    /// repeats what it was not told of, and one that had a command aborted goes on without it: nothing of before may land after that.
+    /// repeats what it was not told of: nothing of before may land after that.
     pub(crate) async fn settled(&self, session: &Session<S>) {
         self.under_way.settled(Some(&session.host)).await;
         let places = self.shown.read().places();
@@ -168,6 +168,17 @@ impl<S: Store, F: File> Target<S, F> {
             if let What::Block { blocks, .. } = &place.what {
                 blocks.settled(&session.host).await;
             }
+        }
+    }
+
+    /// As [`settled`](Target::settled), for a command that was given up: waits for what its host has begun in its namespace. Those that
+    /// change values are not given up once they have [begun to](super::Payload::land).
+    pub(crate) async fn settled_in(&self, session: &Session<S>, nsid: u32) {
+        let place = self.shown.read().place(nsid);
+        if let Some(place) = place
+            && let What::Block { blocks, .. } = &place.what
+        {
+            blocks.settled(&session.host).await;
         }
     }
 

@@ -34,11 +34,11 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Work::Admin(begin) => Box::pin(self.admin(begin)).await,
             Work::Io(command, begin) => self.io(command, begin).await,
             Work::Fused(first, second) => Box::pin(self.fused(first, second)).await,
-            Work::Aborted(place) => {
+            Work::Aborted(place, nsid) => {
                 poll_fn(|_| self.wire.poll_refused(place)).await;
-                // What it changed may be with a device.
+                // What it changed may be with a device, and its host goes on without it: nothing of it may land after that.
                 let session = &self.association.session;
-                Box::pin(self.target.settled(session)).await;
+                Box::pin(self.target.settled_in(session, nsid)).await;
                 Outcome::status(Status::ABORT_REQUESTED)
             }
         }

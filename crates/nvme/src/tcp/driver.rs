@@ -60,6 +60,8 @@ pub(super) struct Driver<'a, S: Store, F, N> {
     fused: Vec<(usize, usize)>,
     /// Identifiers of the commands in progress, by place.
     cids: Vec<Option<u16>>,
+    /// And their namespaces: apart, since every command is looked for among the identifiers.
+    nsids: Vec<u32>,
     /// Commands that wait for events.
     held: Vec<u16>,
     outcomes: Vec<(usize, Outcome)>,
@@ -100,6 +102,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             fuser: Fuser::default(),
             fused: Vec::new(),
             cids: Vec::new(),
+            nsids: Vec::new(),
             held: Vec::new(),
             outcomes: Vec::new(),
             aborting: Vec::new(),
@@ -225,7 +228,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                 // It is told when the command is complete.
                 Some(place) => {
                     self.aborting.push((place, answer));
-                    self.start(place, Work::Aborted(place));
+                    self.start(place, Work::Aborted(place, self.nsids[place]));
                 }
                 // Whoever asked may have been given up, too.
                 None => drop(answer.send(false)),

@@ -22,8 +22,8 @@ pub(super) enum Work {
     Io(IoCommand, Begin),
     /// Two that happen as one; they run in the place of the second.
     Fused((IoCommand, Begin), (IoCommand, Begin)),
-    /// What is left of one in this place that was given up.
-    Aborted(usize),
+    /// What is left of one in this place, and of this namespace, that was given up.
+    Aborted(usize, u32),
 }
 
 /// What a command came to.

@@ -11,9 +11,10 @@ use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
 use forebay_store::MemoryStore;
 
-use crate::host::{Host, OTHER, PLAIN, key};
+use crate::first::write;
+use crate::host::{Host, OTHER, PLAIN, bytes, key};
 use crate::programs::{self, ECHO, HOSTILE};
-use crate::world::{KV, World};
+use crate::world::{BLOCK_BYTES, KV, World};
 
 /// Longer than a test takes, unless it hangs.
 const LONG: Duration = Duration::from_secs(600);
@@ -59,6 +60,11 @@ fn begin(io: &mut Host) -> u16 {
     entry.cid()
 }
 
+fn abort(cid: u16) -> SubmissionQueueEntry {
+    let abort = SubmissionQueueEntry::new(opcode::admin::ABORT, 0, 0);
+    abort.with_cdw(10, 1 | u32::from(cid) << 16)
+}
+
 /// The thread runs what others ask for.
 fn is_served(io: &mut Host) {
     let (completion, bytes) = io.run(run_of(ECHO), &[], 16);
@@ -72,15 +78,31 @@ fn a_function_that_is_aborted_ends() {
     let (mut admin, mut io) = world.host(PLAIN);
     assert_eq!(io.store("value", b"value"), Status::SUCCESS);
     let cid = begin(&mut io);
-    let abort = SubmissionQueueEntry::new(opcode::admin::ABORT, 0, 0)
-        .with_cdw(10, 1 | u32::from(cid) << 16);
     // What came before it has begun by then.
     assert_eq!(io.store("other", b"1"), Status::SUCCESS);
-    assert_eq!(admin.ok(abort), 0);
+    assert_eq!(admin.ok(abort(cid)), 0);
     let completion = io.completion();
     assert_eq!(completion.cid, cid);
     assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
     is_served(&mut io);
+}
+
+/// What its host has begun elsewhere may stay with a device for as long as that likes.
+#[test]
+fn an_abort_waits_for_no_other_namespace() {
+    let world = world();
+    let (mut admin, mut io) = world.host(PLAIN);
+    assert_eq!(io.store("value", b"value"), Status::SUCCESS);
+    world.file.keep(true);
+    let written = write(&mut io, &bytes(BLOCK_BYTES, 1));
+    let cid = begin(&mut io);
+    assert_eq!(io.store("other", b"1"), Status::SUCCESS);
+    assert_eq!(admin.ok(abort(cid)), 0);
+    let completion = io.completion();
+    assert_eq!(completion.cid, cid);
+    assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
+    world.file.keep(false);
+    assert_eq!(io.completion().cid, written.cid());
 }
 
 #[test]

@@ -118,8 +118,10 @@ impl<S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'_, S, F, N
         }
         if self.cids.len() <= place {
             self.cids.resize(place + 1, None);
+            self.nsids.resize(place + 1, 0);
         }
         self.cids[place] = Some(cid);
+        self.nsids[place] = entry.nsid();
         let pointer = match capsule.damaged {
             true => Err(Status::TRANSIENT_TRANSPORT_ERROR),
             false => Pointer::of(&entry, capsule.data.len()),
