@@ -8,7 +8,8 @@ use forebay_proto::nvme::{Status, SubmissionQueueEntry};
 
 use super::asking::Asker;
 use super::memory::Direction;
-use super::transfer::Walk;
+use super::payload::Held;
+use super::transfer::{Walk, descriptors_max};
 
 /// Bytes that are asked for before there is a buffer for more: few enough to be kept for every command.
 const FIRST_BYTES: usize = PAGE_BYTES;
@@ -30,6 +31,16 @@ impl Wanted {
     pub(super) fn with_key(&self, length: [u8; head::LENGTH_BYTES]) -> Result<u64, Status> {
         let key = head::key_len(length)? as u64;
         Ok(head::LENGTH_BYTES as u64 + key + self.bytes)
+    }
+
+    /// The most bytes of all.
+    fn most(&self) -> u64 {
+        let key = if self.headed {
+            head::BYTES_MAX as u64
+        } else {
+            0
+        };
+        self.bytes.saturating_add(key).min(self.bytes_max)
     }
 
     /// That many bytes, unless they are too many.
@@ -54,6 +65,8 @@ pub(super) struct Far {
     offset: u64,
     /// Bytes before that, which were read and not taken.
     early: Vec<u8>,
+    /// It was near, and where it lies counts as it did then.
+    _held: Option<Held>,
 }
 
 impl Far {
@@ -61,12 +74,12 @@ impl Far {
     pub(super) fn new(asker: Asker, entry: SubmissionQueueEntry, wanted: Wanted) -> Far {
         Far {
             search: Some((entry, wanted)),
-            ..Far::at(asker, Arc::new([]))
+            ..Far::at(asker, Arc::new([]), None)
         }
     }
 
     /// What lies there.
-    pub(super) fn at(asker: Asker, runs: Arc<[(u64, u64)]>) -> Far {
+    pub(super) fn at(asker: Asker, runs: Arc<[(u64, u64)]>, held: Option<Held>) -> Far {
         Far {
             asker,
             search: None,
@@ -75,12 +88,22 @@ impl Far {
             run: 0,
             offset: 0,
             early: Vec::new(),
+            _held: held,
         }
     }
 
     /// Bytes of all.
     pub(super) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// The most that it takes in memory, in bytes: of data, and of the list of where that lies.
+    pub(super) fn most(&self) -> (u64, u64) {
+        let (bytes, pieces) = match &self.search {
+            Some((_, wanted)) => (wanted.most(), descriptors_max(wanted.most())),
+            None => (self.len, self.runs.len()),
+        };
+        (bytes, (pieces * size_of::<(u64, u64)>()) as u64)
     }
 
     /// Finds out where it lies, and that all of it can be reached.

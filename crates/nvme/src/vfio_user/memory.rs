@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::task::{Context, Poll};
 
 use forebay_io::unmapping::let_go;
-use forebay_mem::{PAGE_BYTES, RegionSlice};
+use forebay_mem::{PAGE_BYTES, RegionId, RegionSlice};
 use forebay_proto::vfio_user::{DmaMap, DmaUnmap};
 use tokio::sync::mpsc;
 
@@ -154,6 +154,8 @@ impl Unmapped {
 /// What one client has mapped.
 pub(super) struct Memory {
     by_address: BTreeMap<u64, Mapping>,
+    /// Where each of those begins that are near.
+    by_region: BTreeMap<RegionId, u64>,
     last_name: u64,
     turns: Turns,
     /// There is far memory, or was.
@@ -167,6 +169,7 @@ impl Memory {
         let (tell, released) = mpsc::unbounded_channel();
         Memory {
             by_address: BTreeMap::new(),
+            by_region: BTreeMap::new(),
             last_name: 0,
             turns: Turns::new(),
             any_far: false,
@@ -226,6 +229,9 @@ impl Memory {
     }
 
     fn insert(&mut self, map: &DmaMap, mapped: Option<(u64, RegionSlice)>) {
+        if let Some((_, memory)) = &mapped {
+            self.by_region.insert(memory.region().id(), map.address);
+        }
         let mapping = Mapping {
             size: map.size,
             readable: map.readable,
@@ -253,6 +259,7 @@ impl Memory {
         for (address, mapping) in gone {
             match mapping.mapped {
                 Some((name, memory)) => {
+                    self.by_region.remove(&memory.region().id());
                     unmapped.names.push(name);
                     unmapped.near.0.push(memory);
                 }
@@ -330,12 +337,10 @@ impl Memory {
 
     /// The address of bytes that are mapped.
     pub(super) fn address_of(&self, piece: &RegionSlice) -> Option<u64> {
-        let id = piece.region().id();
-        self.by_address.iter().find_map(|(begin, mapping)| {
-            let (_, memory) = mapping.mapped.as_ref()?;
-            let offset = piece.range().start.checked_sub(memory.range().start)?;
-            (memory.region().id() == id).then(|| begin + offset as u64)
-        })
+        let begin = *self.by_region.get(&piece.region().id())?;
+        let (_, memory) = self.by_address.get(&begin)?.mapped.as_ref()?;
+        let offset = piece.range().start.checked_sub(memory.range().start)?;
+        Some(begin + offset as u64)
     }
 }
 

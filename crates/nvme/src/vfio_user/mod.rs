@@ -77,7 +77,7 @@ use forebay_proto::nvme::{Controller, Status, SubmissionQueueEntry};
 use forebay_store::Store;
 use tokio::net::UnixStream;
 
-use crate::target::{Hosts, Payload, Session, Share, Target, Viewer, held_bytes};
+use crate::target::{Hosts, Session, Share, Target, Viewer, held_bytes};
 
 pub use run::Ended;
 
@@ -92,7 +92,8 @@ const LIST_BYTES: u32 = 64 << 10;
 /// A client says within this what it can.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What commands whose data is far may hold at once, in bytes: they wait for the client. With them those that hold buffers without data.
+/// What commands whose data is far may hold at once, in bytes, lists of where it lies among it: they wait for the client. With them those
+/// that hold buffers without data, or for arguments.
 const LENT_BYTES_MAX: u32 = 64 << 20;
 
 /// I/O queues of each direction that a client may have.
@@ -172,17 +173,17 @@ async fn execute<S: Store, F: File>(
     match work {
         Work::One(command, mut ticket) => {
             // A future is moved into its place whole: the short way must not pay for the length of this, nor of what fused ones take.
-            let mut far_bytes = 0;
-            if ticket.data.is_far() {
-                if let Err(status) = Box::pin(ticket.data.locate()).await {
-                    return Done::One(ticket, status, 0);
-                }
-                far_bytes = u32::try_from(ticket.data.len()).unwrap_or(u32::MAX);
-            }
-            let lent = match held_bytes(&command, far_bytes) {
+            let (bytes, list_bytes) = ticket.data.most();
+            let held = held_bytes(&command, bytes).saturating_add(list_bytes);
+            let lent = match held {
                 0 => None,
                 held => Box::pin(share.lend(held)).await,
             };
+            if ticket.data.is_far()
+                && let Err(status) = Box::pin(ticket.data.locate()).await
+            {
+                return Done::One(ticket, status, 0);
+            }
             let (status, result) = target.execute(session, &command, &mut ticket.data).await;
             drop(lent);
             Done::One(ticket, status, result)
@@ -190,21 +191,20 @@ async fn execute<S: Store, F: File>(
         Work::Both(halves) => {
             let [(first, mut one), (second, mut other)] = *halves;
             let fused = Box::pin(async {
+                // Both are far, or none is.
+                let halves = [&one, &other].map(|half| half.data.most());
+                let held = halves
+                    .map(|(bytes, list_bytes)| bytes.saturating_mul(2).saturating_add(list_bytes));
+                let _lent = match held[0].saturating_add(held[1]) {
+                    0 => None,
+                    held => share.lend(held).await,
+                };
                 if let Err(status) = one.data.locate().await {
                     return (status, Status::ABORTED_FAILED_FUSED);
                 }
                 if let Err(status) = other.data.locate().await {
                     return (Status::ABORTED_FAILED_FUSED, status);
                 }
-                // Both are far, or none is.
-                let _lent = match one.data.is_far() {
-                    true => {
-                        let bytes = one.data.len().saturating_add(other.data.len());
-                        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-                        share.lend(bytes.saturating_mul(2)).await
-                    }
-                    false => None,
-                };
                 target
                     .execute_fused(session, (&first, &mut one.data), (&second, &mut other.data))
                     .await

@@ -32,7 +32,8 @@ pub(super) enum Data {
 /// Goes through the pieces of memory in order.
 pub(super) struct Near {
     segments: Segments,
-    _held: Option<Held>,
+    /// What its list counts as.
+    held: Option<Held>,
     /// None of them can vanish.
     steady: bool,
     /// The piece that the next byte lies in, and where.
@@ -48,7 +49,7 @@ const FEW_PIECES: usize = 32;
 pub(super) struct Pieces(Arc<AtomicUsize>);
 
 /// Some of them, until this is dropped.
-struct Held {
+pub(super) struct Held {
     of: Pieces,
     pieces: usize,
 }
@@ -77,7 +78,7 @@ impl Data {
     /// What lies in `segments`, which count among `pieces`.
     pub(super) fn new(segments: Segments, pieces: &Pieces) -> Data {
         Data::Near(Near {
-            _held: pieces.hold(segments.parts.len()),
+            held: pieces.hold(segments.parts.len()),
             steady: segments.parts.iter().all(|part| part.region().is_steady()),
             segments,
             part: 0,
@@ -95,6 +96,19 @@ impl Data {
 
     pub(super) fn is_far(&self) -> bool {
         matches!(self, Data::Far(_))
+    }
+
+    /// The most that it takes in memory of ours, in bytes: of data, and of the list of where that lies. What is near is the client's, and
+    /// its lists are counted by their pieces.
+    pub(super) fn most(&self) -> (u32, u32) {
+        let bounded = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+        match self {
+            Data::Near(_) => (0, 0),
+            Data::Far(far) => {
+                let (bytes, list_bytes) = far.most();
+                (bounded(bytes), bounded(list_bytes))
+            }
+        }
     }
 
     /// Whether it holds memory that was taken away.
@@ -124,7 +138,8 @@ impl Data {
             Some((address, part.len() as u64))
         });
         let runs: Option<Arc<[_]>> = runs.collect();
-        Some(Data::Far(Box::new(Far::at(asker.clone(), runs?))))
+        let far = Far::at(asker.clone(), runs?, near.held);
+        Some(Data::Far(Box::new(far)))
     }
 }
 

@@ -177,7 +177,8 @@ pub(super) struct Walk {
     descriptors_max: usize,
 }
 
-fn descriptors_max(len: u64) -> usize {
+/// How many descriptors, and so pieces of memory, data of so many bytes has at most.
+pub(super) fn descriptors_max(len: u64) -> usize {
     let pages = usize::try_from(len.div_ceil(PAGE)).unwrap_or(DESCRIPTORS_MAX);
     let many = pages.saturating_mul(DESCRIPTORS_A_PAGE);
     DESCRIPTORS_MAX.min(many.saturating_add(DESCRIPTORS_BESIDE))

@@ -6,7 +6,7 @@ use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping, QueueMemory, QueueOptions};
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::property::{Configuration, ControllerStatus};
-use forebay_proto::nvme::{Status, SubmissionQueueEntry};
+use forebay_proto::nvme::{SglDescriptor, SglKind, SglSubtype, Status, SubmissionQueueEntry};
 use forebay_proto::vfio_user::{Command, Header, Kind, Request, message};
 
 use crate::relay::{Fate, relayed, relayed_taking};
@@ -492,4 +492,43 @@ async fn who_begins_and_never_ends_holds_no_more_than_is_lent() {
         assert_eq!(done.await.expect("an end").status, Status::SUCCESS);
     };
     answer_until(&mut host, others).await;
+}
+
+#[tokio::test]
+async fn lists_that_do_not_come_are_as_bounded_as_data() {
+    const BYTES: usize = 1 << 20;
+    // One command of that length has all that a client may hold of it.
+    let world = World::scarce(4 << 20).await;
+    let (mut host, relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
+    let (memory, lists) = (host.lent(BYTES).await, host.lent(4096).await);
+    let halves = [0, BYTES / 2].map(|at| {
+        let address = memory.address() + at as u64;
+        SglDescriptor::data_block(address, BYTES as u32 / 2).encode()
+    });
+    put(&lists, 0, &halves.concat());
+    let listed = SglDescriptor {
+        kind: SglKind::LastSegment,
+        subtype: SglSubtype::Address,
+        address: lists.address(),
+        length: 32,
+    };
+    relay.keep();
+    for cid in 0..4 {
+        assert!(host.queue.submit(&write(cid, 0, 2048).with_sgl(listed)));
+    }
+    // They have begun, as far as they may, when this has ended.
+    let flush = SubmissionQueueEntry::new(0, 9, BLOCK);
+    assert!(host.queue.submit(&flush));
+    host.queue.ring().await.unwrap();
+    let ended = host.queue.wait(|one| assert_eq!(one.cid, 9)).await;
+    assert_eq!(ended.unwrap(), 1);
+    assert_eq!(relay.asked().len(), 1);
+    relay.release().await;
+    let mut ended = 0;
+    while ended < 4 {
+        let seen = host
+            .queue
+            .wait(|one| assert_eq!(one.status, Status::SUCCESS));
+        ended += seen.await.unwrap();
+    }
 }
