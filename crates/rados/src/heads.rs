@@ -8,6 +8,7 @@ use forebay_store::{ErrorKind, Result, Space, StoreError, Versioning};
 
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread, unwritten};
+use crate::kept::{LOOK_BYTES, Pages, decode};
 use crate::names;
 use crate::record::{Entry, Head, Value};
 use crate::sys::{Errno, Guard, Read, ReadOp, WriteOp};
@@ -51,6 +52,11 @@ impl Seen {
         }
     }
 
+    /// The value that its record calls current.
+    fn current(&self) -> Option<&Value> {
+        self.head.as_ref().and_then(|head| head.current.as_ref())
+    }
+
     /// What the index says of it.
     pub fn entry(&self) -> Option<Entry> {
         match (&self.head, self.version) {
@@ -68,6 +74,18 @@ enum Found {
     Foreign(Seen, u64, i64),
     /// Its record does not follow its format: the same, without that.
     Unreadable(Seen, u64, i64),
+}
+
+impl Found {
+    /// What was seen, if its record can be read, and whether it is ours. Whoever takes over what is not lets go what the record calls
+    /// current, and keeps what it has besides.
+    fn readable(self, named: &Named) -> Result<(Seen, bool)> {
+        match self {
+            Found::Ours(seen) => Ok((seen, true)),
+            Found::Foreign(seen, ..) => Ok((seen, false)),
+            Found::Unreadable(..) => Err(malformed(&shown(&named.key))),
+        }
+    }
 }
 
 impl Core {
@@ -108,31 +126,44 @@ impl Core {
         Ok(seen)
     }
 
-    /// The same, and which of these stripes it refers to.
+    /// The same, and which of these stripes it refers to: all that it has for as long as this looks, however often it changes meanwhile. A
+    /// version is current or it is kept, and that under its own number: so the record is read with each part of what is kept.
     pub async fn look_for(
         &self,
         namespace: &Namespace,
         named: &Named,
         stripes: &HashSet<u128>,
     ) -> Result<(Option<Seen>, HashSet<u128>)> {
-        for _ in 0..LOOKS {
-            let (mut seen, is_ours) = match self.find(namespace, named, |_| {}, 0).await? {
-                None => return Ok((None, HashSet::new())),
-                Some((Found::Ours(seen), _)) => (seen, true),
-                // Whoever takes it over lets go what the record calls current, and keeps what it has besides.
-                Some((Found::Foreign(seen, ..), _)) => (seen, false),
-                Some((Found::Unreadable(..), _)) => return Err(malformed(&shown(&named.key))),
+        let mut referred = HashSet::new();
+        let Some((found, _)) = self.find(namespace, named, |_| {}, 0).await? else {
+            return Ok((None, referred));
+        };
+        let (mut seen, is_ours) = found.readable(named)?;
+        let mut look_at = |value: &Value| {
+            let ids = value.segments().iter().map(|segment| segment.id);
+            referred.extend(ids.filter(|id| stripes.contains(id)));
+        };
+        seen.current().into_iter().for_each(&mut look_at);
+        let mut pages = Pages::after(Vec::new());
+        pages.more = !stripes.is_empty() && seen.head.as_ref().is_some_and(|head| head.kept > 0);
+        while pages.more {
+            let page = |op: &mut ReadOp| pages.ask(op);
+            let Some((found, read)) = self.find(namespace, named, page, LOOK_BYTES).await? else {
+                break;
             };
-            let referenced = self.referenced(namespace, named, &seen, stripes).await?;
-            let Some(referenced) = referenced else {
-                continue;
-            };
-            if !is_ours {
-                seen.head = None;
+            let (now, _) = found.readable(named)?;
+            now.current().into_iter().for_each(&mut look_at);
+            for (_, kept) in pages.pass(read) {
+                decode(named, &kept)?
+                    .value()
+                    .into_iter()
+                    .for_each(&mut look_at);
             }
-            return Ok((Some(seen), referenced));
         }
-        Err(changing(&named.key))
+        if !is_ours {
+            seen.head = None;
+        }
+        Ok((Some(seen), referred))
     }
 
     /// Once this is done nothing comes any more of what was sent for the object before: who sent it named a version that the object no longer

@@ -1,6 +1,6 @@
 //! Older versions of a key, beside its object's data. There may be any number of them: nobody has them all in memory.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use forebay_store::Result;
@@ -8,8 +8,8 @@ use forebay_store::Result;
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread};
 use crate::heads::Seen;
-use crate::record::{Kept, Value};
-use crate::sys::{Errno, Pairs, ReadOp};
+use crate::record::Kept;
+use crate::sys::{Errno, Pairs, Read, ReadOp};
 use crate::under_way::Named;
 
 /// The newest are enough to decide about most changes.
@@ -21,7 +21,7 @@ const HELD: usize = 256;
 /// The first look gives so many, and the following ones more or fewer, as far as one has about so many bytes.
 const FIRST: u64 = 32;
 const MOST: u64 = 512;
-const LOOK_BYTES: usize = 1 << 20;
+pub(crate) const LOOK_BYTES: usize = 1 << 20;
 
 /// What is known of a key's kept versions: the newest, and what there is to know of the others.
 #[derive(Debug, Default)]
@@ -62,23 +62,13 @@ impl Pages {
         }
     }
 
-    /// The next ones of a key that was seen, undecoded; `None` when the object has changed since.
-    pub async fn next(
-        &mut self,
-        core: &Core,
-        namespace: &Namespace,
-        named: &Named,
-        seen: &Seen,
-    ) -> Result<Option<Pairs>> {
-        let (place, object) = namespace.object(named.space, &named.key);
-        let mut op = ReadOp::new(place);
-        op.assert_version(seen.version);
+    /// Asks for the next ones.
+    pub fn ask(&self, op: &mut ReadOp) {
         op.omap(&self.after, b"v", self.next);
-        let read = match core.access.read(place, &object, op, LOOK_BYTES).await {
-            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
-            Err(errno) => return Err(unread(errno, &shown(&named.key))),
-            Ok(read) => read,
-        };
+    }
+
+    /// Those that were asked for, undecoded.
+    pub fn pass(&mut self, read: Read) -> Pairs {
         let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
         let bytes: usize = pairs.iter().map(|(_, value)| value.len()).sum();
         self.next = match bytes {
@@ -90,7 +80,26 @@ impl Pages {
             self.after = last.to_vec();
         }
         self.more = more && !pairs.is_empty();
-        Ok(Some(pairs))
+        pairs
+    }
+
+    /// The next ones of a key that was seen, undecoded; `None` when the object has changed since.
+    pub async fn next(
+        &mut self,
+        core: &Core,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+    ) -> Result<Option<Pairs>> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut op = ReadOp::new(place);
+        op.assert_version(seen.version);
+        self.ask(&mut op);
+        match core.access.read(place, &object, op, LOOK_BYTES).await {
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),
+            Err(errno) => Err(unread(errno, &shown(&named.key))),
+            Ok(read) => Ok(Some(self.pass(read))),
+        }
     }
 }
 
@@ -171,29 +180,6 @@ impl Core {
             names.extend(pairs.into_iter().map(|(name, _)| name));
         }
         Ok(Some(names))
-    }
-
-    /// Which of these stripes a key refers to that was seen; `None` when the object has changed since.
-    pub async fn referenced(
-        &self,
-        namespace: &Namespace,
-        named: &Named,
-        seen: &Seen,
-        stripes: &HashSet<u128>,
-    ) -> Result<Option<HashSet<u128>>> {
-        let mut found = HashSet::new();
-        if stripes.is_empty() {
-            return Ok(Some(found));
-        }
-        let mut look_at = |value: &Value| {
-            let ids = value.segments().iter().map(|segment| segment.id);
-            found.extend(ids.filter(|id| stripes.contains(id)));
-        };
-        let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
-        current.into_iter().for_each(&mut look_at);
-        let each = |kept: Kept| kept.value().into_iter().for_each(&mut look_at);
-        let all = self.each_kept(namespace, named, seen, each).await?;
-        Ok(all.map(|()| found))
     }
 
     /// What a change has to know of the kept versions of a head that was seen; `None` when the object has changed since.
@@ -333,6 +319,6 @@ impl Core {
     }
 }
 
-fn decode(named: &Named, value: &[u8]) -> Result<Kept> {
+pub(crate) fn decode(named: &Named, value: &[u8]) -> Result<Kept> {
     Kept::decode(value).map_err(|_| malformed(&shown(&named.key)))
 }
