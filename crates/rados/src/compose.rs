@@ -370,10 +370,9 @@ impl Core {
         let strays = entries.iter().map(|(name, _)| name.clone()).collect();
         entries.push((names::pending(number), pending.encode()));
         let entered = self.access.in_time(namespace.journal.enter(entries));
-        entered.await.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => StoreError::no_namespace(&namespace.info().name),
-            errno => unread(errno, "the journal"),
-        })?;
+        entered
+            .await
+            .map_err(|errno| self.not_entered(namespace, errno))?;
         let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
         let keys = there.map(|(key, _)| key.clone()).collect();
         let encoded = Taken { keys }.encode();

@@ -8,8 +8,7 @@ use bytes::Bytes;
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::listing::{Collapse, Visit, versions_before};
 use forebay_store::{
-    After, Item, ListOptions, ListPage, Meta, Result, Space, StoreError, VersionId, VersionItem,
-    VersionPage,
+    After, Item, ListOptions, ListPage, Meta, Result, Space, VersionId, VersionItem, VersionPage,
 };
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
@@ -113,10 +112,7 @@ impl<'w> Walk<'w> {
                 tracing::debug!(%error, "a list goes by the journal");
             }
             let flushed = core.flush_journal(namespace).await;
-            flushed.map_err(|errno| match errno {
-                Errno(libc::ENOENT) => StoreError::no_namespace(options.namespace),
-                errno => unread(errno, "the journal"),
-            })?;
+            flushed.map_err(|errno| core.not_entered(namespace, errno))?;
         }
         // Before the index: what is settled in between is seen there.
         let pending = core.pending(namespace).await?;
@@ -178,7 +174,7 @@ impl<'w> Walk<'w> {
                         .read(&namespace.index, &shard.object, op, 0)
                         .await;
                     let read = read.map_err(|errno| match errno {
-                        Errno(libc::ENOENT) => StoreError::no_namespace(&namespace.info().name),
+                        Errno(libc::ENOENT) => core.gone(namespace),
                         errno => unread(errno, "the index"),
                     })?;
                     let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();

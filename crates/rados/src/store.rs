@@ -23,7 +23,7 @@ use crate::audit::Audit;
 use crate::body::{AHEAD, RadosBody};
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::{OpenError, is_unreadable, malformed, unread};
+use crate::error::{OpenError, is_unreadable, malformed};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::sys::{Cluster, Settings, WriteOp};
@@ -190,7 +190,7 @@ impl RadosStore {
             settled => settled?,
         }
         let flushed = core.flush_journal(&namespace).await;
-        flushed.map_err(|errno| unread(errno, "the journal"))?;
+        flushed.map_err(|errno| core.not_entered(&namespace, errno))?;
         core.audit(&namespace).await
     }
 

@@ -139,10 +139,7 @@ impl Core {
             .access
             .in_time(namespace.journal.enter(vec![entry]))
             .await;
-        entered.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => StoreError::no_namespace(&namespace.info().name),
-            errno => unread(errno, "the journal"),
-        })
+        entered.map_err(|errno| self.not_entered(namespace, errno))
     }
 
     /// The stripes of the copy of a value that is the data of its key's object; `None` when the object has changed since. `copy` keeps what

@@ -243,7 +243,7 @@ impl Core {
         let flushed = self.flush_journal(namespace).await;
         parts.done(
             "the journal",
-            flushed.map_err(|errno| unread(errno, "the journal")),
+            flushed.map_err(|errno| self.not_entered(namespace, errno)),
         );
         parts.end()
     }

@@ -6,6 +6,8 @@ use forebay_mem::Region;
 use forebay_store::{ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Quota, Versioning};
 
 use super::*;
+use crate::keeper::REFRESH;
+use crate::namespaces::NAMESPACE;
 use crate::support::rados;
 
 /// A value of each kind: in its key's object, in stripes, under a name that no object can have.
@@ -76,6 +78,86 @@ fn nobody_reads_what_is_in_the_next_namespace_of_the_name() {
         }
         let plain = Address::object("reused", b"plain");
         assert!(get(&two, plain).await == bytes(2, 9000));
+    });
+}
+
+/// Has a gateway ask for something of a namespace that is gone without a word to it, and with it these objects of its index.
+async fn is_heard_of(
+    cluster: &Cluster,
+    gone: impl Fn(&Namespace) -> Vec<Vec<u8>>,
+    ask: impl AsyncFn(&RadosStore) -> forebay_store::Result<()>,
+) {
+    let store = open(config(cluster), TestClock::default());
+    space(&store, "gone").await;
+    put(&store, Address::staging("gone", b"part"), b"staged").await;
+    store.settle().await.unwrap();
+    let core = store.core();
+    let namespace = core.namespace("gone").unwrap();
+    let registered = [&[NAMESPACE][..], b"gone"].concat();
+    core.forget_registered(&registered).await.unwrap();
+    for object in gone(&namespace) {
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+        op.remove();
+        let index = &namespace.index;
+        let removed = core.access.write(index, &object, op, None, 0);
+        removed.await.unwrap();
+    }
+    let refused = ask(&store).await.expect_err("it is gone");
+    assert_eq!(refused.kind(), ErrorKind::NoSuchNamespace, "{refused}");
+    let heard = async {
+        while store.namespace("gone").is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // Sooner than everybody asks by himself.
+    let in_time = tokio::time::timeout(REFRESH / 3, heard).await;
+    in_time.expect("who was refused asks what there is now");
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn who_finds_that_a_namespace_is_gone_asks_what_there_is() {
+    let cluster = cluster();
+    let journal = |namespace: &Namespace| vec![namespace.journal.object().to_vec()];
+    let shards = |namespace: &Namespace| {
+        let shards = namespace.shards.iter();
+        shards.map(|shard| shard.object.clone()).collect()
+    };
+    let key = Address::object("gone", b"k");
+    let list = ListOptions::of("gone", Space::Objects);
+    let upload = async |store: &RadosStore| {
+        let options = StoreOptions {
+            size: Some(5 << 20),
+            ..StoreOptions::default()
+        };
+        let mut upload = store.store(key, options).await?;
+        upload.write(bytes(1, 1 << 20).into()).await
+    };
+    let compose = async |store: &RadosStore| {
+        let (parts, seal) = ([Source::any(b"part")], Seal::default());
+        let joined = store.compose(key, &parts, &[], StoreOptions::default(), seal);
+        joined.await.map(drop)
+    };
+    let listing = async |store: &RadosStore| store.list(list).await.map(drop);
+    let busy = async |store: &RadosStore| {
+        let namespace = store.core().namespace("gone")?;
+        let mut held = Vec::new();
+        for shard in &namespace.shards {
+            held.push(shard.hold().await);
+        }
+        for number in 0..8 {
+            let named = Named::object(vec![b'k', number]);
+            store.core().find_out(&namespace, named);
+        }
+        store.list(list).await.map(drop)
+    };
+    let audit = async |store: &RadosStore| store.audit("gone").await.map(drop);
+    runtime().block_on(async {
+        is_heard_of(&cluster, journal, upload).await;
+        is_heard_of(&cluster, journal, compose).await;
+        is_heard_of(&cluster, shards, listing).await;
+        is_heard_of(&cluster, journal, busy).await;
+        is_heard_of(&cluster, journal, audit).await;
     });
 }
 
