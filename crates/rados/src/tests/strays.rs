@@ -1,11 +1,18 @@
 //! Stripes that may be nobody's: those go that nothing refers to, and no others.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use forebay_store::ByteRange;
+use futures_util::future::poll_immediate;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
+use crate::access::UNITS;
 use crate::claims::staged;
 use crate::core::Core;
 use crate::pool::names_in;
+use crate::support::{drain, versioned};
 
 const NS: &str = "strays";
 /// A gateway that nobody has ever seen.
@@ -280,5 +287,144 @@ fn what_goes_with_a_composition_is_known_until_it_is_gone() {
         is_clean(&store).await;
         assert_eq!(stripes(&store).await, 1);
         assert!(get(&store, at(b"k")).await == bytes(1, PART));
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn stripes_of_older_versions_are_no_strays() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        versioned(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        // The second one gets its stripes when it is replaced.
+        let lens = [STRIPED, PART, PART];
+        let mut kept = Vec::new();
+        for (seed, len) in (1..).zip(lens) {
+            put(&store, at(b"k"), &bytes(seed, len)).await;
+            kept.push(store.stat(at(b"k"), None).await.unwrap().version);
+        }
+        store.settle().await.unwrap();
+        assert_eq!(store.find_strays(NS).await.unwrap(), 0);
+        // Nor are they when they are taken for such.
+        let all = core.stripes_after(&namespace, None, 100).await.unwrap();
+        assert_eq!(all.len(), 2);
+        let stripe_bytes = core.config.object_bytes;
+        let all = all.into_iter();
+        let all: Vec<_> = all
+            .filter_map(|(id, last)| Segment::up_to(id, last, stripe_bytes))
+            .collect();
+        let lines = crate::strays::lines(0, &all).collect();
+        namespace.journal.enter(lines).await.unwrap();
+        is_clean(&store).await;
+        for ((seed, len), version) in (1..).zip(lens).zip(kept) {
+            let found = store.retrieve(at(b"k"), Some(version), ByteRange::Full);
+            assert!(drain(found.await.unwrap()).await == bytes(seed, len));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn what_a_change_lets_go_is_no_stray() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let config = Config {
+            grace: Duration::from_secs(600),
+            ..short_lived(&cluster)
+        };
+        let store = open(config, clock.clone());
+        space(&store, NS).await;
+        put(&store, at(b"k"), &bytes(1, STRIPED)).await;
+        store.settle().await.unwrap();
+        let namespace = store.core().namespace(NS).unwrap();
+        let mut held = Vec::new();
+        for shard in &namespace.shards {
+            held.push(shard.hold().await);
+        }
+        // As long as the index does not know of it the journal says that it is under way,
+        store.delete(at(b"k"), Default::default()).await.unwrap();
+        assert_eq!(store.find_strays(NS).await.unwrap(), 0);
+        drop(held);
+        // and that it is garbage until the grace is over.
+        store.settle().await.unwrap();
+        assert_eq!(store.find_strays(NS).await.unwrap(), 0);
+        assert_eq!(stripes(&store).await, 2);
+        clock.advance(600_001);
+        is_clean(&store).await;
+        assert_eq!(stripes(&store).await, 0);
+    });
+}
+
+/// Waits until a gateway has begun so many looks at objects.
+async fn begins_to_look(core: &Core, looks: usize) {
+    let begun = async {
+        while core.access.reads.load(Relaxed) < looks {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon(begun, "it looks").await;
+}
+
+/// Lets a gateway look that waits for the room that others have, and no further.
+async fn look_once(core: &Core, others: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+    let mut next = std::pin::pin!(core.access.crowd(UNITS));
+    // In line behind the look, and before what comes after it.
+    assert!(poll_immediate(next.as_mut()).await.is_none());
+    drop(others);
+    next.await
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn who_looks_for_strays_meets_what_passes_on() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let (config, clock) = (short_lived(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&two, NS).await;
+        let core = one.core();
+        let reads = || core.access.reads.load(Relaxed);
+        let finding = async || assert_eq!(one.find_strays(NS).await.unwrap(), 0);
+        // Under way when the stripes are listed, staged before anything is looked at.
+        let len = 1 << 20;
+        let mut upload = two.store(part(), StoreOptions::default()).await.unwrap();
+        upload.write(bytes(1, len).into()).await.unwrap();
+        let written = async {
+            while stripes(&one).await == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(written, "the stripe is there").await;
+        let others = core.access.crowd(UNITS).await;
+        let before = reads();
+        let passing = async {
+            begins_to_look(core, before + 1).await;
+            upload.commit(Seal::default()).await.unwrap();
+            two.settle().await.unwrap();
+            drop(others);
+        };
+        tokio::join!(finding(), passing);
+        // Staged when what is under way was looked at, and another's before what is staged is.
+        let mut others = core.access.crowd(UNITS).await;
+        let before = reads();
+        let passing = async {
+            for section in 1..=3 {
+                begins_to_look(core, before + section).await;
+                others = look_once(core, others).await;
+            }
+            begins_to_look(core, before + 4).await;
+            let (parts, seal) = ([Source::any(b"part")], Seal::default());
+            let joined = two.compose(at(b"joined"), &parts, &[], StoreOptions::default(), seal);
+            joined.await.unwrap();
+            two.settle().await.unwrap();
+            drop(others);
+        };
+        tokio::join!(finding(), passing);
+        is_clean(&two).await;
+        assert!(get(&two, at(b"joined")).await == bytes(1, len));
     });
 }
