@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::core::{Core, Namespace};
 use crate::error::{is_unreadable, shown, unread};
-use crate::keeper::Task;
 use crate::names::{self, ADOPTING};
 use crate::pool::{Listing, names_in};
 use crate::record::Entry;
@@ -200,7 +199,7 @@ impl Core {
                 return Ok(false);
             }
             self.find_out(namespace, named.clone());
-            self.task(Task::Settle(namespace.clone()));
+            self.enter_soon(namespace);
             return Ok(true);
         }
         Ok(self.look(namespace, named).await?.head.is_some())

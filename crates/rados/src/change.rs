@@ -11,7 +11,6 @@ use crate::core::{Core, Namespace};
 use crate::error::{is_certain, is_unreadable, shown, unknown, unread, unwritten};
 use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
-use crate::keeper::Task;
 use crate::names;
 use crate::plan::{Data, Draft};
 use crate::pulse::swept;
@@ -146,7 +145,7 @@ impl Marked {
         self.done = true;
         if self.entered.is_some() {
             self.namespace.journal.later(Vec::new(), self.ended());
-            self.core.task(Task::Settle(self.namespace.clone()));
+            self.core.enter_soon(&self.namespace);
         }
     }
 
@@ -170,7 +169,7 @@ impl Marked {
         };
         let entry = names::entry(self.named.space, &self.named.key);
         self.namespace.shard(&entry).settle(settle);
-        self.core.task(Task::Settle(self.namespace.clone()));
+        self.core.enter_soon(&self.namespace);
     }
 
     /// It happened: `before` became `after`.
@@ -195,7 +194,7 @@ impl Marked {
         };
         let entry = names::entry(self.named.space, &self.named.key);
         self.namespace.shard(&entry).settle(settle);
-        self.core.task(Task::Settle(self.namespace.clone()));
+        self.core.enter_soon(&self.namespace);
     }
 }
 

@@ -317,7 +317,7 @@ impl Core {
             .journal
             .later(Vec::new(), [names::pending(number)]);
         // A removal alone waits for company in the journal; the keeper writes it.
-        self.task(Task::Settle(namespace.clone()));
+        self.enter_soon(namespace);
         Ok(())
     }
 

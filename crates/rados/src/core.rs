@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use forebay_mem::{BufMut, Pool};
 use forebay_store::{NamespaceInfo, Quota, Result, Space, StoreError, VersionId};
@@ -114,6 +115,8 @@ pub(crate) struct Namespace {
     pub index: Arc<Place>,
     pub journal: Arc<Journal>,
     pub shards: Vec<Arc<Shard>>,
+    /// Whether the keeper was told that changes wait, and has not come to them yet.
+    pub told: AtomicBool,
     /// How many bytes the last value had that was read: so much is read ahead.
     pub expected: AtomicU64,
 }
@@ -143,6 +146,7 @@ impl Namespace {
             journal: Journal::new(index.clone(), names::journal(info.id)),
             shards: (0..shards).map(shard).collect(),
             index,
+            told: AtomicBool::new(false),
             info: RwLock::new(Arc::new(info)),
             expected: AtomicU64::new(0),
         })
@@ -446,6 +450,13 @@ impl Core {
     pub fn task(&self, task: Task) {
         // A store that is being closed has no keeper any more: whoever sweeps next does it.
         let _ = self.tasks.send(task);
+    }
+
+    /// Has the keeper enter what waits in a namespace's index. It is told once of all that comes before it begins: each word wakes its thread.
+    pub fn enter_soon(&self, namespace: &Arc<Namespace>) {
+        if !namespace.told.swap(true, AcqRel) {
+            self.task(Task::Settle(namespace.clone()));
+        }
     }
 
     /// The keys of an object of the index or journal, from `after` on, page by page.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
 
 use forebay_store::Result;
@@ -160,6 +160,8 @@ impl Keeper {
         let core = self.core.clone();
         self.working.spawn(async move {
             sleep(GATHER).await;
+            // What comes from here on may come too late for this time.
+            namespace.told.swap(false, AcqRel);
             while let Err(error) = enter(&core, &namespace).await {
                 tracing::warn!(%error, namespace = namespace.info().name, "the index is behind");
                 sleep(RETRY).await;

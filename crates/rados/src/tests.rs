@@ -24,6 +24,7 @@ mod behind;
 mod composing;
 mod connections;
 mod crowded;
+mod entering;
 mod inactive;
 mod left;
 mod paused;
