@@ -191,9 +191,7 @@ impl Shard {
             {
                 Ok(_) => {
                     counter.replaced(after);
-                    for (_, settle) in now {
-                        self.entered(core, namespace, settle);
-                    }
+                    self.entered(core, namespace, now.into_iter().map(|(_, settle)| settle));
                 }
                 // Somebody else's change came between: one of these has to be looked at, or the counter.
                 Err(Errno(libc::ECANCELED)) if now.len() > 1 => {
@@ -287,7 +285,7 @@ impl Shard {
                         freed: freed.copied().collect(),
                         ..settle.clone()
                     };
-                    self.entered(core, namespace, settle);
+                    self.entered(core, namespace, [settle]);
                     return Ok(());
                 }
                 // One of both is not what it was.
@@ -305,21 +303,31 @@ impl Shard {
         ))
     }
 
-    fn entered(&self, core: &Core, namespace: &Namespace, settle: Settle) {
+    /// The index knows them: what they end leaves the journal, and what they let go is entered there, in one step.
+    fn entered(
+        &self,
+        core: &Core,
+        namespace: &Namespace,
+        settles: impl IntoIterator<Item = Settle>,
+    ) {
         let until = core.grace_from_now();
-        // What a staged key has no more another one may have, to which it was joined: nothing was freed for certain.
-        let are_strays = settle.unsure && settle.named.space == Space::Staging;
-        let freed = settle.freed.iter().map(|segment| {
-            let name = match are_strays {
-                true => names::stray(until, segment.id),
-                false => names::garbage(until, segment.id),
-            };
-            (name, Garbage::of(*segment).encode())
-        });
-        namespace.journal.later(freed.collect(), settle.ended);
-        if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
-            self.found_gone(settle.named, entry.encode());
+        let (mut let_go, mut ended) = (Vec::new(), Vec::new());
+        for settle in settles {
+            // What a staged key has no more another one may have, to which it was joined: nothing was freed for certain.
+            let are_strays = settle.unsure && settle.named.space == Space::Staging;
+            let_go.extend(settle.freed.iter().map(|segment| {
+                let name = match are_strays {
+                    true => names::stray(until, segment.id),
+                    false => names::garbage(until, segment.id),
+                };
+                (name, Garbage::of(*segment).encode())
+            }));
+            ended.extend(settle.ended);
+            if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
+                self.found_gone(settle.named, entry.encode());
+            }
         }
+        namespace.journal.later(let_go, ended);
     }
 
     /// Removes the entries of keys that are gone. One stays as long as a change of its key is under way: what that change replaces would

@@ -3,6 +3,7 @@
 //! Every change of a key is preceded by an entry here, so entries of changes that happen at once are written together: while one write is
 //! under way, what arrives waits for the next. Completions of the library drive it: it needs nobody to wait for it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -46,23 +47,27 @@ impl Batch {
         !self.set.is_empty() || !self.waiting.is_empty()
     }
 
-    fn remove(&mut self, name: Vec<u8>) {
+    fn remove(&mut self, names: Vec<Vec<u8>>) {
         // What was not written yet need not be.
-        self.set.retain(|(entry, _)| *entry != name);
-        self.later.retain(|(entry, _)| *entry != name);
-        self.removed.push(name);
+        self.set.retain(without(&names));
+        self.later.retain(without(&names));
+        self.removed.extend(names);
     }
 
     /// Takes back what a write that failed was to enter and to remove. They stay together: stripes that a change let go are entered by
     /// the write that removes the change's own entry, which names them too.
     fn take_back(&mut self, failed: Batch) {
         let Batch { later, removed, .. } = failed;
-        let again = later.into_iter();
-        let again = again.filter(|(entry, _)| !self.removed.contains(entry));
-        let again: Vec<Line> = again.collect();
+        let again: Vec<Line> = later.into_iter().filter(without(&self.removed)).collect();
         self.later.splice(0..0, again);
         self.removed.extend(removed);
     }
+}
+
+/// Whether a line is none of these.
+fn without(names: &[Vec<u8>]) -> impl Fn(&Line) -> bool {
+    let names: HashSet<&Vec<u8>> = names.iter().collect();
+    move |(entry, _)| !names.contains(entry)
 }
 
 impl Journal {
@@ -98,9 +103,7 @@ impl Journal {
     ) {
         {
             let mut queue = self.queue.lock();
-            for name in removed {
-                queue.next.remove(name);
-            }
+            queue.next.remove(removed.into_iter().collect());
             queue.next.later.extend(entries);
         }
         self.pump(false);
@@ -184,7 +187,7 @@ mod tests {
         let mut next = Batch::default();
         next.set.push(line("p3"));
         // It was written for all that, found and collected.
-        next.remove(b"g2".to_vec());
+        next.remove(vec![b"g2".to_vec()]);
         next.take_back(failed);
         assert_eq!(next.set, [line("p3")], "an entry is its writer's affair");
         assert_eq!(next.later, [line("g1")]);
