@@ -72,12 +72,20 @@ pub(crate) enum Home {
     Staging,
 }
 
+/// Where a key's object is.
+pub(crate) fn home(space: Space, key: &[u8]) -> Home {
+    match space {
+        Space::Objects if !key.contains(&0) => Home::Data,
+        Space::Objects => Home::Named,
+        Space::Staging => Home::Staging,
+    }
+}
+
 /// A key's object.
 pub(crate) fn object(space: Space, key: &[u8]) -> (Home, Vec<u8>) {
-    match space {
-        Space::Objects if !key.contains(&0) => (Home::Data, key.to_vec()),
-        Space::Objects => (Home::Named, summed(key)),
-        Space::Staging => (Home::Staging, summed(key)),
+    match home(space, key) {
+        Home::Data => (Home::Data, key.to_vec()),
+        home @ (Home::Named | Home::Staging) => (home, summed(key)),
     }
 }
 
@@ -123,7 +131,10 @@ pub(crate) fn composition(transaction: u128) -> Vec<u8> {
 
 /// A key as names of RADOS can hold it, without NUL: 00 is 01 01, 01 is 01 02. Order and prefixes stay.
 pub(crate) fn escape(key: &[u8], into: &mut Vec<u8>) {
-    into.reserve(key.len());
+    // As good as all keys have none of either.
+    if key.iter().all(|byte| *byte > 1) {
+        return into.extend_from_slice(key);
+    }
     for byte in key {
         match byte {
             0 => into.extend_from_slice(&[1, 1]),
@@ -169,7 +180,8 @@ pub(crate) fn section(space: Space) -> u8 {
 
 /// A key's entry in its shard.
 pub(crate) fn entry(space: Space, key: &[u8]) -> Vec<u8> {
-    let mut name = vec![section(space)];
+    let mut name = Vec::with_capacity(1 + key.len());
+    name.push(section(space));
     escape(key, &mut name);
     name
 }

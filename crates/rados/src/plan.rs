@@ -147,7 +147,7 @@ impl Draft {
         }
     }
 
-    /// The head as it will be; `None` when nothing is left of the key.
+    /// Takes the head as it will be; `None` when nothing is left of the key.
     pub fn finish(&mut self) -> Option<Head> {
         self.head.marker = self.list.first().and_then(|kept| match kept {
             Kept::Marker {
@@ -161,7 +161,8 @@ impl Draft {
         let seen = self.list.iter().chain(&self.null);
         let expires = seen.filter_map(Kept::expires).chain(current);
         self.head.expires_next = expires.chain(self.unseen_expires).min();
-        (!self.head.is_empty()).then(|| self.head.clone())
+        let head = std::mem::replace(&mut self.head, Head::new(None));
+        (!head.is_empty()).then_some(head)
     }
 
     /// Replaces what is kept of a value that is there: the current one, or a kept one, which is then put again.

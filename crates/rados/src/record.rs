@@ -7,6 +7,8 @@ use crate::codec::{Malformed, Reader, Writer};
 
 /// The format of every record here.
 const FORMAT: u8 = 1;
+/// Most records take no more.
+const ORDINARY_BYTES: usize = 256;
 /// Attributes up to this many bytes are in the index, too; others are looked up.
 const INDEXED_ATTRIBUTES_BYTES_MAX: usize = 1024;
 /// Bytes under one checksum.
@@ -242,8 +244,7 @@ impl Kept {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.u8(FORMAT);
+        let mut writer = writer();
         match self {
             Kept::Value(value) => {
                 writer.u8(0);
@@ -345,8 +346,7 @@ impl Head {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.u8(FORMAT);
+        let mut writer = writer();
         writer.u64(self.stamp as u64);
         writer.u64(self.last_seq);
         writer.usage(self.usage);
@@ -446,8 +446,7 @@ impl Entry {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.u8(FORMAT);
+        let mut writer = writer();
         writer.u64(self.version);
         writer.option(self.known.as_ref(), |writer, known| {
             writer.usage(known.usage);
@@ -511,5 +510,7 @@ pub(crate) fn begin(encoded: &[u8]) -> Result<Reader<'_>, Malformed> {
 }
 
 pub(crate) fn writer() -> Writer {
-    Writer(vec![FORMAT])
+    let mut writer = Writer(Vec::with_capacity(ORDINARY_BYTES));
+    writer.u8(FORMAT);
+    writer
 }

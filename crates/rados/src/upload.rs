@@ -19,6 +19,7 @@ use crate::error::{condition_failed, is_unreadable, too_large, unread};
 use crate::heads::Seen;
 use crate::held::Holding;
 use crate::keeper::Task;
+use crate::names::{self, Home};
 use crate::plan::{Draft, present};
 use crate::record::{Head, Layout, Segment, Value};
 use crate::stripes::{Copied, PIECE_BYTES, Piece, Whole};
@@ -550,8 +551,8 @@ pub(crate) fn stored(after: &Seen, replaced: bool) -> Result<Stored> {
 
 /// The record of a key that was never there.
 pub(crate) fn new_head(named: &Named) -> Head {
-    let (home, _) = crate::names::object(named.space, &named.key);
-    Head::new((home != crate::names::Home::Data).then(|| named.key.clone()))
+    let is_name = names::home(named.space, &named.key) == Home::Data;
+    Head::new((!is_name).then(|| named.key.clone()))
 }
 
 /// What a new value makes free.

@@ -83,10 +83,17 @@ impl Waiting {
 
     /// Whether no other change of this entry is to wait.
     pub fn is_full_for(&self, entry: &[u8]) -> bool {
+        if self.changes + self.taken >= WAITING_MOST {
+            return true;
+        }
+        // One has no more of them than all have.
+        if self.changes < OF_ONE_KEY {
+            return false;
+        }
         let unknown = |unsure| self.unknown.get(&(entry.to_vec(), unsure));
         let of_it = [self.known.get(entry), unknown(false), unknown(true)];
         let of_it = of_it.into_iter().flatten().map(Settle::changes);
-        self.changes + self.taken >= WAITING_MOST || of_it.sum::<usize>() >= OF_ONE_KEY
+        of_it.sum::<usize>() >= OF_ONE_KEY
     }
 
     /// One more.
