@@ -118,10 +118,13 @@ async fn is_heard_of(
 #[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
 fn who_finds_that_a_namespace_is_gone_asks_what_there_is() {
     let cluster = cluster();
-    let journal = |namespace: &Namespace| vec![namespace.journal.object().to_vec()];
-    let shards = |namespace: &Namespace| {
+    let index = |namespace: &Namespace| {
         let shards = namespace.shards.iter();
         shards.map(|shard| shard.object.clone()).collect()
+    };
+    let all = |namespace: &Namespace| {
+        let journal = namespace.journal.object().to_vec();
+        [vec![journal], index(namespace)].concat()
     };
     let key = Address::object("gone", b"k");
     let list = ListOptions::of("gone", Space::Objects);
@@ -153,11 +156,11 @@ fn who_finds_that_a_namespace_is_gone_asks_what_there_is() {
     };
     let audit = async |store: &RadosStore| store.audit("gone").await.map(drop);
     runtime().block_on(async {
-        is_heard_of(&cluster, journal, upload).await;
-        is_heard_of(&cluster, journal, compose).await;
-        is_heard_of(&cluster, shards, listing).await;
-        is_heard_of(&cluster, journal, busy).await;
-        is_heard_of(&cluster, journal, audit).await;
+        is_heard_of(&cluster, &all, upload).await;
+        is_heard_of(&cluster, &all, compose).await;
+        is_heard_of(&cluster, &index, listing).await;
+        is_heard_of(&cluster, &all, busy).await;
+        is_heard_of(&cluster, &all, audit).await;
     });
 }
 
