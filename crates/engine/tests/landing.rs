@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,124 +11,40 @@ use std::task::{Context, Waker};
 
 use forebay_io::SystemClock;
 use forebay_io::sim::SimDisk;
-use forebay_io::{Disk, File, Hold, OpenOptions};
-use forebay_mem::{Buf, BufMut, Region, RegionSlice};
+use forebay_mem::Region;
 use forebay_store::{Address, Body, ByteRange, ErrorKind, Store};
+use support::watched::{Watched, Watcher};
 use support::{bytes, config, open, put, tenant};
 
-type SimFile = <SimDisk as Disk>::File;
-
-/// A disk whose first read into a client's memory fails, while the others are late.
-#[derive(Clone)]
+/// Has the first read into a client's memory fail, and the others be late.
+#[derive(Clone, Default)]
 struct Uneven {
-    disk: SimDisk,
     reads: Arc<AtomicUsize>,
     under_way: Arc<AtomicUsize>,
 }
 
-#[derive(Clone)]
-struct UnevenFile {
-    file: SimFile,
-    disk: Uneven,
-}
-
-impl Disk for Uneven {
-    type File = UnevenFile;
-
-    fn open(&self, name: &str, options: OpenOptions) -> io::Result<UnevenFile> {
-        Ok(UnevenFile {
-            file: self.disk.open(name, options)?,
-            disk: self.clone(),
-        })
-    }
-
-    fn exists(&self, name: &str) -> io::Result<bool> {
-        self.disk.exists(name)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        self.disk.free_bytes()
-    }
-
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        self.disk.lock()
-    }
-}
-
-impl File for UnevenFile {
-    async fn read_at(&self, offset: u64, into: BufMut, len: usize) -> (io::Result<()>, BufMut) {
-        self.file.read_at(offset, into, len).await
-    }
-
-    async fn read_into(&self, offset: u64, into: RegionSlice, hold: Hold) -> io::Result<usize> {
-        if self.disk.reads.fetch_add(1, SeqCst) == 0 {
+impl Watcher for Uneven {
+    async fn lands(
+        &self,
+        read: impl Future<Output = io::Result<usize>> + Send,
+    ) -> io::Result<usize> {
+        if self.reads.fetch_add(1, SeqCst) == 0 {
             return Err(io::ErrorKind::Other.into());
         }
-        self.disk.under_way.fetch_add(1, SeqCst);
+        self.under_way.fetch_add(1, SeqCst);
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        let read = self.file.read_into(offset, into, hold).await;
-        self.disk.under_way.fetch_sub(1, SeqCst);
+        let read = read.await;
+        self.under_way.fetch_sub(1, SeqCst);
         read
-    }
-
-    async fn write_at(&self, offset: u64, from: Buf) -> io::Result<()> {
-        self.file.write_at(offset, from).await
-    }
-
-    fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(offset, into)
-    }
-
-    fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(offset, from)
-    }
-
-    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
-        self.file.write_together(places)
-    }
-
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        self.file.lock()
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.file.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.file.punch(offset, len)
-    }
-
-    fn held_bytes(&self) -> io::Result<u64> {
-        self.file.held_bytes()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
     }
 }
 
 #[tokio::test]
 async fn an_error_waits_for_what_is_under_way() {
-    let disk = Uneven {
-        disk: SimDisk::new(1),
-        reads: Arc::default(),
-        under_way: Arc::default(),
-    };
+    let uneven = Uneven::default();
+    let disk = Watched::by(SimDisk::new(1), uneven.clone());
     let mut config = config();
     config.cache_bytes = 0;
     let engine = open(&disk, Arc::new(SystemClock::default()), config);
@@ -138,8 +55,8 @@ async fn an_error_waits_for_what_is_under_way() {
     let target = Region::anonymous(size).unwrap().slice(0..size).unwrap();
     let placed = engine.retrieve_into(address, None, ByteRange::Full, target.clone());
     assert_eq!(placed.await.unwrap_err().kind(), ErrorKind::Io);
-    assert!(disk.reads.load(SeqCst) > 1, "several at a time");
-    assert_eq!(disk.under_way.load(SeqCst), 0);
+    assert!(uneven.reads.load(SeqCst) > 1, "several at a time");
+    assert_eq!(uneven.under_way.load(SeqCst), 0);
     let placed = engine.retrieve_into(address, None, ByteRange::Full, target.clone());
     placed.await.unwrap();
     let mut found = vec![0; size];

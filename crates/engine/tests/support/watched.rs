@@ -17,32 +17,56 @@ pub enum Touch {
     FreeBytes,
 }
 
+/// Whoever is told, and may be in the way of what lands.
+pub trait Watcher: Clone + Send + Sync + 'static {
+    /// That is about to be done, on this thread.
+    fn sees(&self, _: Touch) {}
+
+    /// Some of a file is about to be read into a client's memory.
+    fn lands(
+        &self,
+        read: impl Future<Output = io::Result<usize>> + Send,
+    ) -> impl Future<Output = io::Result<usize>> + Send {
+        read
+    }
+}
+
 type Watch = Arc<dyn Fn(Touch) + Send + Sync>;
 
+impl Watcher for Watch {
+    fn sees(&self, touch: Touch) {
+        self(touch);
+    }
+}
+
 #[derive(Clone)]
-pub struct Watched {
+pub struct Watched<W = Watch> {
     disk: SimDisk,
-    watch: Watch,
+    watcher: W,
 }
 
 impl Watched {
     /// Calls `watch` on the thread that is about to do it.
     pub fn new(disk: SimDisk, watch: impl Fn(Touch) + Send + Sync + 'static) -> Watched {
-        Watched {
-            disk,
-            watch: Arc::new(watch),
-        }
+        let watcher = Arc::new(watch);
+        Watched { disk, watcher }
     }
 }
 
-impl Disk for Watched {
-    type File = WatchedFile;
+impl<W: Watcher> Watched<W> {
+    pub fn by(disk: SimDisk, watcher: W) -> Watched<W> {
+        Watched { disk, watcher }
+    }
+}
 
-    fn open(&self, name: &str, options: OpenOptions) -> io::Result<WatchedFile> {
+impl<W: Watcher> Disk for Watched<W> {
+    type File = WatchedFile<W>;
+
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<WatchedFile<W>> {
         Ok(WatchedFile {
             file: self.disk.open(name, options)?,
             is_index: name == "index",
-            watch: self.watch.clone(),
+            watcher: self.watcher.clone(),
         })
     }
 
@@ -55,7 +79,7 @@ impl Disk for Watched {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        (self.watch)(Touch::FreeBytes);
+        self.watcher.sees(Touch::FreeBytes);
         self.disk.free_bytes()
     }
 
@@ -65,21 +89,21 @@ impl Disk for Watched {
 }
 
 #[derive(Clone)]
-pub struct WatchedFile {
+pub struct WatchedFile<W> {
     file: <SimDisk as Disk>::File,
     is_index: bool,
-    watch: Watch,
+    watcher: W,
 }
 
-impl WatchedFile {
+impl<W: Watcher> WatchedFile<W> {
     fn reads(&self) {
         if self.is_index {
-            (self.watch)(Touch::ReadIndex);
+            self.watcher.sees(Touch::ReadIndex);
         }
     }
 }
 
-impl File for WatchedFile {
+impl<W: Watcher> File for WatchedFile<W> {
     fn read_at(
         &self,
         offset: u64,
@@ -97,7 +121,7 @@ impl File for WatchedFile {
         hold: Hold,
     ) -> impl Future<Output = io::Result<usize>> + Send {
         self.reads();
-        self.file.read_into(offset, into, hold)
+        self.watcher.lands(self.file.read_into(offset, into, hold))
     }
 
     fn write_at(&self, offset: u64, from: Buf) -> impl Future<Output = io::Result<()>> + Send {
