@@ -15,7 +15,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_mem::{Buf, Pool};
-use forebay_store::{Away, Durability, ErrorKind, NamespaceInfo, Quota, Result, StoreError};
+use forebay_store::{
+    Away, Durability, ErrorKind, NamespaceInfo, Quota, Result, StoreError, Stored,
+};
 
 use crate::cache::Piece;
 use crate::command::{Answer, Command, Content, Reply, Target};
@@ -113,6 +115,8 @@ pub(crate) struct Decider<D: Disk> {
     passed_over: BTreeSet<Bytes>,
     /// Whether the last group dropped as much of what is past its time as one may.
     swept_full: bool,
+    /// Whether groups before this one freed space that comes back with the next sync.
+    owes_space: bool,
     now: u64,
     /// Granules taken ahead for small values.
     pack: Option<Run>,
@@ -133,6 +137,7 @@ impl<D: Disk> Decider<D> {
             again_ms: sweep::AGAIN_MS,
             passed_over: BTreeSet::new(),
             swept_full: false,
+            owes_space: false,
             pack: None,
             pool,
         };
@@ -140,9 +145,10 @@ impl<D: Disk> Decider<D> {
         decider
     }
 
-    /// Begins a group: what is past its time goes first.
-    pub fn begin(&mut self) {
+    /// Begins a group: what is past its time goes first. Groups before it may owe space that they freed until they are synced.
+    pub fn begin(&mut self, owes_space: bool) {
         self.batch = Batch::default();
+        self.owes_space = owes_space;
         self.now = self.core.clock.unix_millis();
         // Groups that drop much alternate with others: nobody waits until all of it is gone.
         if self.is_due() && !std::mem::take(&mut self.swept_full) {
@@ -150,15 +156,22 @@ impl<D: Disk> Decider<D> {
         }
     }
 
-    pub fn decide(&mut self, command: Command) {
+    /// Decides a command. It comes back if it is to be decided in the next group, before all others: there is room for it then.
+    pub fn decide(&mut self, command: Command) -> Option<Command> {
         let answer = match command {
             Command::Store(mut command, reply) => {
                 let answer = self.store(&mut command);
+                if self.is_too_early(&answer) {
+                    return Some(Command::Store(command, reply));
+                }
                 self.keep_or_free(&command.content, answer.is_ok());
                 Answer::Stored(reply, answer)
             }
             Command::TakeBack(command, reply) => {
                 let answer = self.take_back(&command);
+                if self.is_too_early(&answer) {
+                    return Some(Command::TakeBack(command, reply));
+                }
                 self.keep_or_free(&command.content, answer.is_ok());
                 Answer::Stored(reply, answer)
             }
@@ -193,10 +206,21 @@ impl<D: Disk> Decider<D> {
             }
             Command::Checkpoint(reply) => {
                 self.batch.checkpoint = Some(reply);
-                return;
+                return None;
             }
         };
         self.batch.answers.push(answer);
+        None
+    }
+
+    /// Whether a small value, of which nothing was taken into the group yet, found no space that there is once the group is synced: it is then,
+    /// whatever it holds.
+    fn is_too_early(&mut self, answer: &Result<Stored>) -> bool {
+        let no_space = |error: &StoreError| error.kind() == ErrorKind::NoSpace;
+        let is_freed = self.owes_space || !self.batch.freed.is_empty();
+        let is_too_early = is_freed && answer.as_ref().is_err_and(no_space);
+        self.batch.sync |= is_too_early;
+        is_too_early
     }
 
     /// What was written for a change that does not happen is free.

@@ -225,12 +225,12 @@ impl<D: Disk> Journal<D> {
 
     /// Decides queued commands until the group is large enough.
     fn build(&mut self) {
-        self.decider.begin();
+        self.decider.begin(!self.unsynced.is_empty());
         let core = self.core.clone();
         while !self.decider.is_full() {
             let first = self.decider.batch.answers.is_empty();
             // Taken in handfuls, so that the queue's lock is not taken for each.
-            let commands = core.queue.with(|waiting| {
+            let mut commands = core.queue.with(|waiting| {
                 let alone = waiting.iter().take(HANDFUL).position(Command::stands_alone);
                 let count = match alone {
                     Some(0) => usize::from(first),
@@ -239,19 +239,22 @@ impl<D: Disk> Journal<D> {
                 };
                 waiting.drain(..count).collect::<VecDeque<_>>()
             });
-            let last = match commands.front() {
+            let mut last = match commands.front() {
                 None => break,
                 Some(command) => command.stands_alone(),
             };
-            let mut commands = commands.into_iter();
             while !self.decider.is_full()
-                && let Some(command) = commands.next()
+                && let Some(command) = commands.pop_front()
             {
-                self.decider.decide(command);
+                if let Some(early) = self.decider.decide(command) {
+                    commands.push_front(early);
+                    last = true;
+                    break;
+                }
             }
             // What the group had no room for is first in the next.
             core.queue.with(|waiting| {
-                for command in commands.rev() {
+                for command in commands.into_iter().rev() {
                     waiting.push_front(command);
                 }
             });

@@ -139,10 +139,8 @@ async fn without_room_in_the_index_only_what_frees_some_goes_on() {
     check_space(&engine).await;
 }
 
-/// It is answered early that they go, and their space is not used again before that is durable: somebody who needs it does not wait until it
-/// would be.
-#[tokio::test]
-async fn what_went_in_a_relaxed_namespace_leaves_room_at_once() {
+/// A store with little room for values, in a namespace that answers early.
+async fn relaxed() -> Engine<SimDisk> {
     let bounded = Config {
         capacity_bytes: 8 << 20,
         ..config()
@@ -153,19 +151,53 @@ async fn what_went_in_a_relaxed_namespace_leaves_room_at_once() {
         ..tenant("t")
     };
     engine.create_namespace("n", relaxed).await.unwrap();
-    let large = |number| bytes(number, 1 << 20);
-    assert!(fill(&engine, "large", large).await > 4);
-    let key = "large000000";
+    engine
+}
+
+async fn put_sized(engine: &Engine<SimDisk>, key: &str, value: &[u8], size: Option<u64>) {
+    let options = StoreOptions {
+        size,
+        ..StoreOptions::default()
+    };
     let address = Address::object("n", key.as_bytes());
-    for size in [None, Some(1 << 20)] {
-        remove(&engine, key).await;
-        let options = StoreOptions {
-            size,
-            ..StoreOptions::default()
-        };
-        let stored = put_with(&engine, address, &large(0), options, Seal::default()).await;
-        stored.unwrap();
+    let stored = put_with(engine, address, value, options, Seal::default()).await;
+    stored.unwrap();
+}
+
+/// It is answered early that they go, and their space is not used again before that is durable: somebody who needs it does not wait until it
+/// would be.
+#[tokio::test]
+async fn what_went_in_a_relaxed_namespace_leaves_room_at_once() {
+    // Some wait for the journal, others do not.
+    for len in [5_000, 20_000, 1 << 20] {
+        let engine = relaxed().await;
+        let value = |number| bytes(number, len);
+        assert!(fill(&engine, "k", value).await > 4);
+        for size in [None, Some(len as u64)] {
+            remove(&engine, "k000000").await;
+            put_sized(&engine, "k000000", &value(0), size).await;
+        }
     }
+}
+
+/// There are enough free granules for it, but what lies side by side is not free before what went is durable.
+#[tokio::test]
+async fn room_in_pieces_is_not_taken_for_room() {
+    let engine = relaxed().await;
+    let granule = |number| bytes(number, 4096);
+    let count = fill(&engine, "k", granule).await;
+    assert!(count > 1000, "{count}");
+    for number in (100..120).step_by(2) {
+        remove(&engine, &format!("k{number:06}")).await;
+    }
+    engine.settle().await.unwrap();
+    for number in 200..220 {
+        remove(&engine, &format!("k{number:06}")).await;
+    }
+    let long = bytes(1, 5 * 4096);
+    put_sized(&engine, "long", &long, Some(5 * 4096)).await;
+    let found = get(&engine, Address::object("n", b"long")).await;
+    assert!(found.unwrap() == long);
 }
 
 /// The store does not see who else takes room of the file system, and makes some.
