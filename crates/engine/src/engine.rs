@@ -23,7 +23,7 @@ use crate::body::{EngineBody, Label, Remembered, mismatch, row_mismatch};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::{Core, Lock};
 use crate::entry::{Entry, Place};
-use crate::extent::EXTENT_BYTES_MAX;
+use crate::extent::{EXTENT_BYTES_MAX, GRANULE_BYTES};
 use crate::findings::Finding;
 use crate::index::corrupt;
 use crate::land::{land, too_short};
@@ -198,10 +198,13 @@ impl<D: Disk> Engine<D> {
     /// What it did and holds.
     pub fn metrics(&self) -> Metrics {
         let space = self.core.space.usage();
+        let kept = self.core.reclaim.kept();
         Metrics {
             cache_bytes: self.core.cache.held_bytes(),
             space_bytes: space.total_bytes,
             space_free_bytes: space.free_bytes,
+            space_kept_bytes: kept.granules * GRANULE_BYTES as u64,
+            kept_layout_bytes: kept.layout_bytes,
             read_only: self.core.is_read_only(),
             ..self.core.counters.read()
         }

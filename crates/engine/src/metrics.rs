@@ -50,6 +50,10 @@ pub struct Metrics {
 impl Counters {
     pub fn read(&self) -> Metrics {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
+    /// Of the space, what values had that are no more, and that whoever began to read them earlier keeps.
+    pub space_kept_bytes: u64,
+    /// Memory that tells those readers where it is: some 16 bytes for each 4 KiB of it at most, and 76 for each MiB that lies in one piece.
+    pub kept_layout_bytes: u64,
         Metrics {
             groups: read(&self.groups),
             records: read(&self.records),

@@ -28,6 +28,15 @@ pub(crate) struct Freed {
     pub runs: Vec<Run>,
 }
 
+/// What readers keep of bodies that no entry refers to any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Kept {
+    /// Granules that nobody else gets.
+    pub granules: u64,
+    /// Bytes of layouts in memory. What they describe is kept too, so that the space that there is bounds them.
+    pub layout_bytes: u64,
+}
+
 #[derive(Debug, Default)]
 struct Pin {
     readers: usize,
@@ -150,6 +159,19 @@ impl Reclaim {
             return Vec::new();
         }
         pins.remove(&body).map(|pin| pin.freed).unwrap_or_default()
+    }
+
+    /// What readers keep now.
+    pub fn kept(&self) -> Kept {
+        let mut kept = Kept::default();
+        for pins in &self.pins {
+            for pin in pins.lock().values() {
+                let granules = pin.freed.iter().map(|run| u64::from(run.granules));
+                kept.granules += granules.sum::<u64>();
+                kept.layout_bytes += pin.layout.as_ref().map_or(0, Bytes::len) as u64;
+            }
+        }
+        kept
     }
 
     /// Bodies that no entry refers to any more, durably.

@@ -303,3 +303,42 @@ async fn a_reader_has_all_of_a_long_value_in_pieces_that_goes_meanwhile() {
     drop(body);
     check_space(&engine).await;
 }
+
+/// A reader that never ends keeps the value's space, and what tells where that is: both are counted, and end with it.
+#[tokio::test]
+async fn what_a_reader_keeps_of_a_long_value_that_went_is_counted() {
+    let uncached = Config {
+        cache_bytes: 0,
+        ..config()
+    };
+    let engine = open(&SimDisk::new(3), Arc::new(SimClock::new(NOW)), uncached);
+    engine.create_namespace("n", tenant("n")).await.unwrap();
+    let value = bytes(1, 6 << 20);
+    put(&engine, OBJECT, &value).await.unwrap();
+    let kept = || {
+        let metrics = engine.metrics();
+        (metrics.space_kept_bytes, metrics.kept_layout_bytes)
+    };
+    let mut body = engine
+        .retrieve(OBJECT, None, ByteRange::Full)
+        .await
+        .unwrap()
+        .body;
+    assert_eq!(kept(), (0, 0));
+    engine
+        .delete(OBJECT, DeleteOptions::default())
+        .await
+        .unwrap();
+    // Each command has the journal look for what can be used again.
+    engine.sweep().await.unwrap();
+    // Six pieces of a MiB, each with the checksums of its blocks.
+    assert_eq!(kept(), (6 << 20, 4 + 6 * (12 + 16 * 4)));
+    let mut read = Vec::new();
+    while let Some(buf) = body.next().await.unwrap() {
+        read.extend_from_slice(&buf);
+    }
+    assert!(read == value);
+    drop(body);
+    assert_eq!(kept(), (0, 0));
+    check_space(&engine).await;
+}

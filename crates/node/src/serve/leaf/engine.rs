@@ -166,6 +166,18 @@ impl Collector for EngineMetrics {
                 metrics.space_free_bytes,
             ),
             (
+                "forebay_engine_space_kept",
+                "Of the space, what deleted and replaced values had whose readers have not ended",
+                Some(Unit::Bytes),
+                metrics.space_kept_bytes,
+            ),
+            (
+                "forebay_engine_kept_layouts",
+                "Memory that tells those readers where it is",
+                Some(Unit::Bytes),
+                metrics.kept_layout_bytes,
+            ),
+            (
                 "forebay_engine_read_only",
                 "1 when changes are refused until a restart, since something failed that the log tells",
                 None,
