@@ -177,7 +177,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Reads every value from the device and compares it with its checksums; `progress` is called now and then. What does not
-    /// match is in [`findings`](Engine::findings). Behind a place in the index that cannot be read it goes on with the next namespace.
+    /// match is in [`findings`](Engine::findings), and so is from where to where the index cannot be read: it goes on behind that.
     pub async fn scrub(&self, progress: impl FnMut(ScrubProgress) + Send) -> Result<ScrubProgress> {
         scrub::scrub(&self.core, progress).await
     }

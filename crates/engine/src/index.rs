@@ -2,6 +2,7 @@
 
 mod backend;
 mod map;
+mod past;
 mod salvage;
 mod snapshot;
 mod state;
@@ -30,6 +31,7 @@ use crate::keys::Table;
 use backend::{Backend, Health, Unread, guarded, looking};
 pub(crate) use backend::{Tour, is_damage};
 pub(crate) use map::{SPACE, decode_chunk};
+pub(crate) use past::Behind;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use walk::Row;
 

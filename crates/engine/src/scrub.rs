@@ -51,8 +51,8 @@ pub(crate) async fn scrub<D: Disk>(
             tokio::task::yield_now().await;
             let scan = match next {
                 Met::Rows(scan) => scan,
-                Met::Damage(error) => {
-                    note_row(core, table, &[], &error);
+                Met::Damage { from, until, error } => {
+                    note_range(core, table, &from, until.as_deref(), &error);
                     so_far.damaged += 1;
                     is_whole = false;
                     continue;
@@ -116,6 +116,26 @@ fn note_row<D: Disk>(core: &Core<D>, table: Table, row_key: &[u8], error: &Store
         _ => Finding::of_nobody(what),
     };
     core.note(finding);
+}
+
+/// Notes that nothing can be read from one place in the index to another, or to the end.
+fn note_range<D: Disk>(
+    core: &Core<D>,
+    table: Table,
+    from: &[u8],
+    until: Option<&[u8]>,
+    error: &StoreError,
+) {
+    let to = match until {
+        Some(until) => format!("before \"{}\"", until.escape_ascii()),
+        None => "up to the end".to_owned(),
+    };
+    core.note(Finding::of_nobody(format!(
+        "{}: no row of table {} can be read from \"{}\" on, {to}",
+        error.message(),
+        table.name(),
+        from.escape_ascii(),
+    )));
 }
 
 /// Notes an extent that the device does not give.

@@ -4,6 +4,8 @@
 //! one; all others are in a snapshot of the index, but for those whose places there cannot be read. All of them are replaced together, so
 //! that one look sees one moment.
 
+mod past;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map;
 use std::iter::Peekable;
@@ -29,6 +31,9 @@ const REPLACED_WITHIN: Duration = Duration::from_millis(250);
 const REMOVALS_MAX: usize = 1024;
 
 type Rows = BTreeMap<Bytes, Option<Bytes>>;
+
+/// Some rows in memory, removals among them, and where those that follow begin, if there may be any.
+type Fresh = (Vec<(Bytes, Option<Bytes>)>, Option<Vec<u8>>);
 
 /// Granules that a committed change took or gave back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +122,33 @@ impl Layers {
             .get(table, key)
             .or_else(frozen)
             .or_else(unplaced)
+    }
+
+    /// Rows from `from` (included) to `until` (excluded) that are not in the snapshot, those of `over` above them: at most `limit`, and removals.
+    fn fresh_range(
+        &self,
+        over: Option<&Memtable>,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+        limit: usize,
+    ) -> Fresh {
+        let sources = [
+            over,
+            Some(&self.active),
+            self.frozen.as_deref(),
+            Some(&self.unplaced),
+        ];
+        let mut rows = Vec::new();
+        let mut removals = 0;
+        for (key, value) in Merge::new(sources.into_iter().flatten(), table, from, until) {
+            rows.push((key.clone(), value.clone()));
+            removals += usize::from(value.is_none());
+            if rows.len() - removals == limit || removals == REMOVALS_MAX {
+                return (rows, Some(next_key(key)));
+            }
+        }
+        (rows, None)
     }
 }
 
@@ -236,27 +268,7 @@ impl Tables {
             return Ok(Scan::default());
         }
         let layers = self.layers.read();
-        let (fresh, cut) = {
-            let sources = [
-                over,
-                Some(&layers.active),
-                layers.frozen.as_deref(),
-                Some(&layers.unplaced),
-            ];
-            let mut fresh = Merge::new(sources.into_iter().flatten(), table, from, until);
-            let mut rows = Vec::new();
-            let mut removals = 0;
-            let mut cut = None;
-            for (key, value) in fresh.by_ref() {
-                rows.push((key.clone(), value.clone()));
-                removals += usize::from(value.is_none());
-                if rows.len() - removals == limit || removals == REMOVALS_MAX {
-                    cut = Some(next_key(key));
-                    break;
-                }
-            }
-            (rows, cut)
-        };
+        let (fresh, cut) = layers.fresh_range(over, table, from, until, limit);
         *generation = layers.generation;
         let snapshot = layers.snapshot.clone();
         drop(layers);

@@ -309,6 +309,31 @@ async fn what_is_used_is_counted_around_entries_that_cannot_be_read() {
     assert_counted(&disk, &before);
 }
 
+/// They are in two places, one of them the end: nothing between those is left out.
+#[tokio::test]
+async fn what_is_used_is_counted_between_entries_that_cannot_be_read() {
+    let disk = SimDisk::new(7);
+    let before = crowded(&disk).await;
+    rot(&disk, &usage_row(before[1]), 3);
+    for (name, number) in [(NAMES[1], CROWD / 4), (NAMES[2], VALUES - 1)] {
+        for at in places(&disk, format!("{name}/{number:06}").as_bytes()) {
+            disk.spoil("index", at).unwrap();
+        }
+    }
+    let [_, accepting] = checking(0);
+    let engine = try_open(&disk, accepting).unwrap();
+    let mut there = 0;
+    for number in 0..CROWD {
+        let key = format!("{}/{number:06}", NAMES[1]);
+        let found = get(&engine, Address::object(NAMES[1], key.as_bytes())).await;
+        there += u64::from(found.is_ok());
+    }
+    let counted = used(&engine, &NAMES);
+    assert_eq!((counted[0], counted[2]), (before[0], before[2]));
+    assert_eq!(counted[1].objects, there);
+    assert!((CROWD - 100..CROWD - 1).contains(&there), "{there}");
+}
+
 /// They are where one namespace ends and the next begins.
 #[tokio::test]
 async fn what_a_namespace_uses_is_counted_behind_first_entries_that_cannot_be_read() {

@@ -25,6 +25,8 @@ pub(super) const AGAIN_MS: u64 = 60_000;
 const AGAIN_MS_MAX: u64 = 3_600_000;
 /// Places that could not be read for one group: nobody is to wait for more.
 const UNREAD_MAX: usize = 16;
+/// Places are not told apart further than by so many bytes.
+const PLACE_BYTES_MAX: usize = 2 << 10;
 /// Rows remembered as noted. Further ones are not listed: there is no room among the findings either.
 const PASSED_OVER_MAX: usize = 1000;
 
@@ -156,7 +158,7 @@ impl<D: Disk> Decider<D> {
 
     /// What can be read of table expiry behind a place where nothing can.
     fn behind(&self, from: &[u8]) -> Option<Vec<u8>> {
-        behind(self.view(), Table::Expiry, from, 0)
+        behind(self.view(), Table::Expiry, from, PLACE_BYTES_MAX)
     }
 
     /// Drops what a row of table expiry names; the time at which what it leaves expires.

@@ -37,7 +37,7 @@ impl Snapshot {
         *self = Snapshot::default();
     }
 
-    fn rows(&self, table: Table) -> Result<&RawRows> {
+    pub(super) fn rows(&self, table: Table) -> Result<&RawRows> {
         let open = &self.tables[table as usize];
         if let Some(rows) = open.get() {
             return Ok(rows);

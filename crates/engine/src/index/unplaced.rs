@@ -83,7 +83,7 @@ impl Index {
 }
 
 /// `None` where the medium does not give it, or nothing leads there.
-fn unless_unread<T>(looked: Result<T>) -> Result<Option<T>> {
+pub(super) fn unless_unread<T>(looked: Result<T>) -> Result<Option<T>> {
     match looked {
         Err(error) if is_damage(&error) => Ok(None),
         looked => looked.map(Some),

@@ -64,7 +64,12 @@ impl<'a> Walk<'a> {
     ) -> Result<Walk<'a>> {
         let mut cursor = rows.lower_bound(Bound::Included(from)).map_err(failed)?;
         let mut last = None;
-        while let Some((key, value)) = cursor.peek_prev().map_err(failed)? {
+        // A row with this very key that matches tells by itself that nothing before it belongs here.
+        let here = cursor.peek_next().map_err(failed)?;
+        let is_here = here.is_some_and(|(key, value)| {
+            key.value() == from && checked(table.name(), from, value.value()).is_ok()
+        });
+        while !is_here && let Some((key, value)) = cursor.peek_prev().map_err(failed)? {
             let key = key.value();
             if key < from && checked(table.name(), key, value.value()).is_ok() {
                 last = Some(key.to_vec());

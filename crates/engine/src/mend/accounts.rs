@@ -151,7 +151,7 @@ struct Count {
     unseen: Option<StoreError>,
 }
 
-/// Counts all entries; where some cannot be read, it goes on with the next of these namespaces.
+/// Counts all entries that can be read, of whatever namespace; where not all can, those of these are looked for.
 fn count(view: View<'_>, namespaces: &[u32]) -> Result<Count> {
     let mut used = HashMap::<u32, Usage>::new();
     let mut is_whole = true;
@@ -168,7 +168,7 @@ fn count(view: View<'_>, namespaces: &[u32]) -> Result<Count> {
         while let Some(next) = passage.next()? {
             let scan = match next {
                 Met::Rows(scan) => scan,
-                Met::Damage(error) => {
+                Met::Damage { error, .. } => {
                     is_whole = false;
                     unseen = unseen.or(Some(error));
                     continue;

@@ -84,8 +84,8 @@ fn each_claim(view: View<'_>, namespaces: &[u32], mut each: impl FnMut(Claim)) -
         while let Some(next) = passage.next()? {
             let scan = match next {
                 Met::Rows(scan) => scan,
-                Met::Damage(error) if error.kind() == ErrorKind::Io => return Err(error),
-                Met::Damage(_) => continue,
+                Met::Damage { error, .. } if error.kind() == ErrorKind::Io => return Err(error),
+                Met::Damage { .. } => continue,
             };
             for (key, encoded) in scan.rows {
                 let Ok(entry) = Entry::adopt(encoded) else {
