@@ -86,7 +86,6 @@ impl Segment {
 /// Bytes `want` of an extent that is in memory whole. They stay what they are whatever becomes of the value meanwhile, for a body never
 /// changes and its number is given to no other: nothing has to be pinned for them.
 pub(crate) struct Remembered {
-    pub piece: Piece,
     pub extent: Extent,
     pub whole: Buf,
     pub want: Range<usize>,
@@ -112,11 +111,21 @@ impl Remembered {
             block: None,
         };
         Ok(in_memory(core, &piece, &extent).map(|whole| Remembered {
-            piece,
             extent,
             whole,
             want: range.start as usize..range.end as usize,
         }))
+    }
+
+    /// The next of the bytes, which are wanted no more; or the number of a block that does not match.
+    fn step(&mut self) -> std::result::Result<Buf, usize> {
+        let start = self.want.start;
+        let end = self.want.end.min((start / STEP_BYTES + 1) * STEP_BYTES);
+        let first = start / BLOCK_BYTES;
+        let blocks = first * BLOCK_BYTES..self.whole.len().min(end.next_multiple_of(BLOCK_BYTES));
+        self.extent.check(first, &self.whole[blocks])?;
+        self.want.start = end;
+        Ok(self.whole.slice(start..end))
     }
 }
 
@@ -159,7 +168,7 @@ pub(crate) fn row_mismatch<D: Disk>(
 pub(crate) fn in_memory<D: Disk>(core: &Core<D>, piece: &Piece, extent: &Extent) -> Option<Buf> {
     let found = core.cache.get(piece);
     let whole = found.filter(|whole| whole.len() == extent.bytes as usize)?;
-    core.counters.cache_hits.fetch_add(1, Relaxed);
+    core.counters.cache.mine().hits.fetch_add(1, Relaxed);
     Some(whole)
 }
 
@@ -203,12 +212,12 @@ pub(crate) async fn read<D: Disk>(
             && let Some(block) = core.cache.get(&part)
             && block.len() == bytes.min((first + 1) * BLOCK_BYTES) - first * BLOCK_BYTES
         {
-            core.counters.cache_hits.fetch_add(1, Relaxed);
+            core.counters.cache.mine().hits.fetch_add(1, Relaxed);
             extent.check(first, &block).map_err(mismatch)?;
             let begin = first * BLOCK_BYTES;
             return Ok(block.slice(want.start - begin..want.end - begin));
         }
-        core.counters.cache_misses.fetch_add(1, Relaxed);
+        core.counters.cache.mine().misses.fetch_add(1, Relaxed);
     }
     // Most of an extent is read whole, so that the next reader finds it whole.
     let whole = (last - first + 1) * BLOCK_BYTES * 2 >= bytes;
@@ -247,9 +256,10 @@ enum Ahead {
 /// The bytes of a value in an [`Engine`](crate::Engine).
 pub struct EngineBody<D: Disk> {
     label: Label,
+    /// What comes first, or the rest of it, when it is in memory.
+    held: Option<Remembered>,
+    /// What follows.
     segments: Segments,
-    /// The extent of the first segment, when it is in memory.
-    held: Option<Buf>,
     ahead: VecDeque<Ahead>,
     /// Held until the body is dropped.
     pins: Pins<D>,
@@ -265,8 +275,8 @@ impl<D: Disk> EngineBody<D> {
     pub(crate) fn new(label: Label, segments: Segments, pins: Pins<D>) -> EngineBody<D> {
         EngineBody {
             label,
-            segments,
             held: None,
+            segments,
             ahead: VecDeque::new(),
             pins,
         }
@@ -277,14 +287,9 @@ impl<D: Disk> EngineBody<D> {
         label: Label,
         found: Remembered,
     ) -> EngineBody<D> {
-        let segment = Segment::Stored {
-            piece: found.piece,
-            extent: found.extent,
-            want: found.want,
-        };
         EngineBody {
-            held: Some(found.whole),
-            ..EngineBody::new(label, Segments::from(segment), Pins::none(core))
+            held: Some(found),
+            ..EngineBody::new(label, Segments::default(), Pins::none(core))
         }
     }
 
@@ -294,32 +299,32 @@ impl<D: Disk> EngineBody<D> {
             return Ok(None);
         }
         let (core, label) = (&self.pins.core, &self.label);
-        let front = self.segments.front(core);
-        let Some(Segment::Stored {
-            piece,
-            extent,
-            want,
-        }) = front.map_err(|error| row_mismatch(core, label, error))?
-        else {
-            return Ok(None);
-        };
         if self.held.is_none() {
-            self.held = in_memory(core, piece, extent);
+            let front = self.segments.front(core);
+            let Some(Segment::Stored {
+                piece,
+                extent,
+                want,
+            }) = front.map_err(|error| row_mismatch(core, label, error))?
+            else {
+                return Ok(None);
+            };
+            let Some(whole) = in_memory(core, piece, extent) else {
+                return Ok(None);
+            };
+            self.held = Some(Remembered {
+                extent: *extent,
+                whole,
+                want: want.clone(),
+            });
+            self.segments.drop_front();
         }
-        let Some(whole) = &self.held else {
+        let Some(held) = &mut self.held else {
             return Ok(None);
         };
-        let end = (want.start / STEP_BYTES + 1) * STEP_BYTES;
-        let step = want.start..want.end.min(end);
-        let first = step.start / BLOCK_BYTES;
-        let blocks = first * BLOCK_BYTES..whole.len().min(step.end.next_multiple_of(BLOCK_BYTES));
-        extent
-            .check(first, &whole[blocks])
-            .map_err(|block| mismatch(core, label, extent, block))?;
-        let buf = whole.slice(step.clone());
-        want.start = step.end;
-        if want.start == want.end {
-            self.segments.drop_front();
+        let step = held.step();
+        let buf = step.map_err(|block| mismatch(core, label, &held.extent, block))?;
+        if held.want.is_empty() {
             self.held = None;
         }
         Ok(Some(buf))

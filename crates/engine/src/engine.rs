@@ -324,7 +324,11 @@ impl<D: Disk> Store for Engine<D> {
         range: ByteRange,
     ) -> Result<Object<EngineBody<D>>> {
         let found = self.locate(address, version, range)?;
-        let label = Label::new(&found.namespace, address.key, found.meta.version.0);
+        let label = Label {
+            namespace: found.namespace,
+            key: Bytes::copy_from_slice(address.key),
+            version: found.meta.version.0,
+        };
         Ok(Object {
             meta: found.meta,
             range: found.range,

@@ -147,7 +147,6 @@ async fn land_stored<D: Disk>(
 ) -> Result<()> {
     if let Some(whole) = in_memory(&core, &piece, &extent) {
         let held = Remembered {
-            piece,
             extent,
             whole,
             want,

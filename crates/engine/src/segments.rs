@@ -67,14 +67,6 @@ enum Queued {
     },
 }
 
-impl From<Segment> for Segments {
-    fn from(only: Segment) -> Segments {
-        Segments {
-            queue: VecDeque::from([Queued::Segment(only)]),
-        }
-    }
-}
-
 impl Segments {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -102,9 +94,9 @@ impl Segments {
     ///
     /// # Errors
     /// Its layout cannot be read, or is damaged; none follows.
-    pub fn front<D: Disk>(&mut self, core: &Core<D>) -> Result<Option<&mut Segment>> {
+    pub fn front<D: Disk>(&mut self, core: &Core<D>) -> Result<Option<&Segment>> {
         self.look_up(core)?;
-        Ok(match self.queue.front_mut() {
+        Ok(match self.queue.front() {
             Some(Queued::Segment(segment)) => Some(segment),
             Some(Queued::Layout { .. }) | None => None,
         })
