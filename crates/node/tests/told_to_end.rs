@@ -4,9 +4,11 @@ mod harness;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_io::Disk;
@@ -16,6 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Long for anything here.
 const LONG: Duration = Duration::from_secs(30);
+/// What a copy says that need not begin anew.
+const GOES_ON: &str = "goes on where this one ended";
 
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -91,6 +95,13 @@ fn doctor_removes_what_it_made() {
     assert_eq!(doctors(), 0);
 }
 
+/// Credentials that name a server of S3.
+fn profile(address: SocketAddr) -> String {
+    format!(
+        "[default]\naws_access_key_id = A\naws_secret_access_key = S\nendpoint_url = http://{address}\n"
+    )
+}
+
 /// What a copy that is run again need not do again.
 #[test]
 fn a_copy_says_that_it_would_go_on() {
@@ -102,11 +113,7 @@ fn a_copy_says_that_it_would_go_on() {
     let file = folder.join("file");
     fs::write(&file, harness::bytes(1, 12 << 20)).unwrap();
     fs::write(folder.join("small"), "x").unwrap();
-    let profile = format!(
-        "[default]\naws_access_key_id = A\naws_secret_access_key = S\nendpoint_url = http://{address}\n"
-    );
-    fs::write(&keys, profile).unwrap();
-    let words = "goes on where this one ended";
+    fs::write(&keys, profile(address)).unwrap();
     for (flags, source, goes_on) in [
         (&["--part-size=5MiB"][..], &file, true),
         (&["--part-size=5MiB", "--no-resume"], &file, false),
@@ -125,8 +132,85 @@ fn a_copy_says_that_it_would_go_on() {
         signal(&copy, Signal::INT);
         let ran = Ran::new(copy.wait_with_output().unwrap()).expect(1);
         assert!(ran.err.starts_with("forebay: interrupted"), "{ran:?}");
-        assert_eq!(ran.err.contains(words), goes_on, "{flags:?}: {ran:?}");
+        assert_eq!(ran.err.contains(GOES_ON), goes_on, "{flags:?}: {ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+}
+
+/// Answers the requests of one connection to a server that may be asked for its uploads, or not; says nothing to parts, and tells of them.
+fn answer(mut stream: TcpStream, listed: (&str, &str), parts: &mpsc::Sender<()>) {
+    while let Some(head) = request(&mut stream) {
+        let begun =
+            "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>";
+        let (status, body) = match head.split_once(' ').unwrap() {
+            ("HEAD", _) => ("404 Not Found", ""),
+            ("GET", _) => listed,
+            ("POST", _) => ("200 OK", begun),
+            // The mark.
+            ("PUT", target) if target.contains("partNumber=10000&") => ("200 OK", ""),
+            ("PUT", _) => {
+                // The test may have seen enough.
+                let _ = parts.send(());
+                continue;
+            }
+            _ => ("204 No Content", ""),
+        };
+        let len = body.len();
+        let answer =
+            format!("HTTP/1.1 {status}\r\netag: \"e\"\r\ncontent-length: {len}\r\n\r\n{body}");
+        // The copy may have ended.
+        let _ = stream.write_all(answer.as_bytes());
+    }
+}
+
+/// The head of the next request, whose body is read.
+fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let len = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .map_or(0, |len| len.parse().unwrap());
+    stream.read_exact(&mut vec![0; len]).ok()?;
+    Some(head)
+}
+
+/// Who may store and not list uploads would not find his own again.
+#[test]
+fn a_copy_promises_nothing_of_an_upload_without_a_mark() {
+    let place = Place::new();
+    let (file, keys) = (place.path("file"), place.path("keys"));
+    fs::write(&file, harness::bytes(1, 12 << 20)).unwrap();
+    let denied = "<Error><Code>AccessDenied</Code><Message>m</Message></Error>";
+    for (listed, goes_on) in [
+        (("403 Forbidden", denied), false),
+        (("200 OK", "<ListMultipartUploadsResult/>"), true),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        fs::write(&keys, profile(listener.local_addr().unwrap())).unwrap();
+        let (part, parts) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, part) = (stream.unwrap(), part.clone());
+                thread::spawn(move || answer(stream, listed, &part));
+            }
+        });
+        let mut command = harness::forebay();
+        command.args(["cp", "--path=http", "--part-size=5MiB"]);
+        command.arg(&file).arg("fb://data/");
+        command.env("AWS_SHARED_CREDENTIALS_FILE", &keys);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let copy = command.spawn().unwrap();
+        parts.recv().unwrap();
+        signal(&copy, Signal::INT);
+        let ran = Ran::new(copy.wait_with_output().unwrap()).expect(1);
+        assert!(ran.err.starts_with("forebay: interrupted"), "{ran:?}");
+        assert_eq!(ran.err.contains(GOES_ON), goes_on, "{listed:?}: {ran:?}");
     }
 }
 

@@ -12,7 +12,7 @@ use super::upload::joined;
 use crate::{Client, Result};
 
 /// Uploads that transfers have begun and nobody would go on with: those of streams, of objects that are given attributes, of copies
-/// inside the server, and of files where [`super::Options::resume`] is off. A transfer ends its own. What one leaves that was dropped is
+/// inside the server, and of files where [`super::Options::resume`] is off or uploads may not be listed. A transfer ends its own. What one leaves that was dropped is
 /// ended by [`Unfinished::abort`].
 #[derive(Debug, Default)]
 pub struct Unfinished(Mutex<Vec<Upload>>);
@@ -27,6 +27,11 @@ struct Upload {
 }
 
 impl Unfinished {
+    /// Whether there is none now.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// Ends those of transfers that were dropped, as far as the server can be reached. One that was just being begun is ended when the
     /// server has said that it was.
     pub async fn abort(&self) {

@@ -187,10 +187,13 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
         return copied;
     }
     progress.end();
+    // An upload that could not be marked, because uploads may not be listed, begins anew.
+    let is_of_use =
+        progress.is_compared() || (progress.is_in_parts(part_bytes) && unfinished.is_empty());
     // What is not ended in this time, or before another interrupt, stays.
     let aborted = tokio::time::timeout(ABORT_TIMEOUT, unfinished.abort());
     let _ = interrupt.before(aborted).await;
-    let words = match goes_on && progress.is_worth_keeping(part_bytes) {
+    let words = match goes_on && is_of_use {
         true => "interrupted: the same command, run again, goes on where this one ended",
         false => "interrupted",
     };

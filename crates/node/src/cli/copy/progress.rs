@@ -44,10 +44,14 @@ impl Progress {
         }
     }
 
-    /// Whether what has been done is of use to a copy that goes on: of several copies one that is compared, or one of several parts.
-    pub fn is_worth_keeping(&self, part_bytes: u64) -> bool {
-        let (copies, largest) = (self.copies.load(Relaxed), self.largest.load(Relaxed));
-        largest > part_bytes || (copies > 1 && largest >= COMPARE_BYTES_MIN)
+    /// Whether a copy that goes on may find one of several that is there, and is compared.
+    pub fn is_compared(&self) -> bool {
+        self.copies.load(Relaxed) > 1 && self.largest.load(Relaxed) >= COMPARE_BYTES_MIN
+    }
+
+    /// Whether it may find parts of one.
+    pub fn is_in_parts(&self, part_bytes: u64) -> bool {
+        self.largest.load(Relaxed) > part_bytes
     }
 
     /// So many bytes have arrived.
