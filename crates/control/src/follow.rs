@@ -17,24 +17,35 @@ use crate::{Identities, Result, SYSTEM_NAMESPACE, modules, nvme};
 const INTERVAL: Duration = Duration::from_secs(10);
 
 impl<S: Store> Identities<S> {
-    /// Takes in what others change: at once when the store tells of it, within 10 s when it does not.
+    /// Takes in what others change: at once when the store tells of it, within 10 s when it does not. Within 10 s, too, what was allowed
+    /// in a namespace goes that has gone by whichever door.
     pub async fn follow(&self) -> Infallible {
-        let Some(mut changes) = self.store.changes() else {
-            // Nobody else can change anything.
-            return pending().await;
-        };
+        let mut changes = self.store.changes();
         let mut tick = interval(INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let notice = async {
+                match &mut changes {
+                    Some(changes) => changes.next().await,
+                    // Nobody else can change anything.
+                    None => pending().await,
+                }
+            };
             tokio::select! {
-                notice = changes.next() => match notice {
+                notice = notice => match notice {
                     None => return pending().await,
                     Some(Notice::Changed { namespace, .. }) if namespace != SYSTEM_NAMESPACE => continue,
                     Some(_) => {}
                 },
-                _ = tick.tick() => {}
+                _ = tick.tick() => {
+                    if let Err(error) = self.forbid_removed().await {
+                        tracing::warn!(%error, "what was allowed in a namespace that is gone stays for now");
+                    }
+                }
             }
-            if let Err(error) = self.catch_up().await {
+            if self.is_shared
+                && let Err(error) = self.catch_up().await
+            {
                 tracing::warn!(%error, "tenants, keys and modules may be behind what other gateways know");
             }
         }

@@ -1,6 +1,7 @@
 //! Which modules are allowed: names, places, what stays over a restart, what goes with what.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_control::{AllowedModule, Identities, Kind, Leave, SYSTEM_NAMESPACE};
 use forebay_mem::{Buf, Pool};
@@ -8,6 +9,7 @@ use forebay_store::{
     Address, DeleteOptions, MemoryStore, NamespaceConfig, Seal, Store, StoreOptions, Upload,
 };
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 type Known = Identities<MemoryStore>;
 
@@ -279,6 +281,36 @@ async fn a_tenants_modules_go_with_it() {
     identities.remove_tenant("bob").await.unwrap();
     assert!(identities.modules().is_empty());
     assert!(!has_bytes(&store, &one.key()).await);
+}
+
+/// By a door that knows nothing of leaves.
+#[tokio::test(start_paused = true)]
+async fn leaves_go_with_a_namespace_that_is_removed() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let allow = async |leave| {
+        let allowed = identities.allow_module(leave, b"one".to_vec());
+        allowed.await.unwrap()
+    };
+    let kept = allow(leave("alice", Some("of-alice"), None, None)).await;
+    allow(leave("bob", Some("of-bob"), None, None)).await;
+    // What is told here is what counts towards the most there may be.
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = told.clone();
+    identities.on_modules_changed(move |all| *hears.lock() = all.to_vec());
+    store.delete_namespace("of-bob").await.unwrap();
+    assert_eq!(told.lock().len(), 2);
+    let followed = timeout(Duration::from_secs(60), identities.follow()).await;
+    assert!(followed.is_err(), "it ends never");
+    assert_eq!(*told.lock(), std::slice::from_ref(&kept));
+    let record = format!("module/bob/of-bob/{}", kept.sha256);
+    let record = Address::object(SYSTEM_NAMESPACE, record.as_bytes());
+    assert!(store.stat(record, None).await.is_err());
+    assert!(has_bytes(&store, &kept.key()).await);
+    store.delete_namespace("of-alice").await.unwrap();
+    let followed = timeout(Duration::from_secs(60), identities.follow()).await;
+    assert!(followed.is_err(), "it ends never");
+    assert!(told.lock().is_empty() && !has_bytes(&store, &kept.key()).await);
 }
 
 #[tokio::test]
