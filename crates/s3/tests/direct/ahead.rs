@@ -122,8 +122,7 @@ async fn o8_tokens_of_a_tenant_hold_no_more_than_its_part_of_the_buffers() {
         network.keep(true);
         let get = |peer: &Peer| {
             let ask = Ask::new("GET", "/bucket/key");
-            let mut token = peer.token(&ask, rig.server.now_ms(), 0, len);
-            token.lease_ms = 20_000;
+            let token = peer.token(&ask, rig.server.now_ms(), 0, len);
             rig.server.ask(ALPHA, peer.carry(ask, &token))
         };
         let mut gets: FuturesUnordered<_> = peers.iter().map(get).collect();

@@ -26,6 +26,8 @@ use crate::support::{ALPHA, Answer, Ask, REGION, START_MS, Server, Sign, Who};
 pub const UDS: &str = "/run/forebay.sock";
 /// The length of a client's memory.
 pub const MEMORY: usize = 8 << 20;
+/// What tokens ask for: longer than a busy machine takes for anything here, and less than a link waits for its peer.
+pub const LEASE: Duration = Duration::from_secs(20);
 /// What the memory holds where nobody wrote.
 pub const UNTOUCHED: u8 = 0xa5;
 
@@ -380,7 +382,7 @@ impl Peer {
             session: self.session,
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,
             expiry_s: (now_ms / 1000 + 60) as u32,
-            lease_ms: 5000,
+            lease_ms: LEASE.as_millis() as u32,
             address: offset,
             length: len,
             remote_key: self.stag.0,

@@ -10,8 +10,6 @@ use crate::gated::At;
 use crate::rig::*;
 use crate::support::{ALPHA, Answer, Ask};
 
-/// What tokens ask for.
-const LEASE: Duration = Duration::from_secs(5);
 /// What was begun within the lease may take so much longer.
 const WHOLE: Duration = LEASE.saturating_add(Duration::from_millis(1500));
 /// How long what must not happen is waited for.

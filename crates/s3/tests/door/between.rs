@@ -435,7 +435,7 @@ async fn a_read_whose_conditions_do_not_hold_reads_nothing() {
             304,
         ),
     ] {
-        let answer = timeout(Duration::from_secs(15), server.ask(ALPHA, ask)).await;
+        let answer = timeout(Duration::from_secs(20), server.ask(ALPHA, ask)).await;
         assert_eq!(answer.expect("answered").status, status);
     }
     gate.open();
@@ -594,7 +594,7 @@ async fn a_copy_that_waits_for_its_turn_holds_nothing_of_its_source() {
     server.finish().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_waits_in_the_middle_of_a_body_has_slow_senders_hurried() {
     let config = Config {
         body_timeout: Duration::from_secs(1),
