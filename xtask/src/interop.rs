@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::ceph::Ceph;
-use crate::modules;
 use crate::runners::{self, SILENCE, SILENCE_OF_PYTEST};
 use crate::steps::{Counts, Unavailable, unfetched};
-use crate::tool::{cargo, command, root, target};
+use crate::tool::{NEXTEST, cargo, command, installed, root, target};
 use crate::venv::{debian, logged, prepare, quietly, tail};
+use crate::{counts, modules};
 
 /// A folder of tests.
 pub struct Group {
@@ -23,6 +23,19 @@ pub struct Group {
     /// Whether it is a skip, and no failure, that its environment cannot be made, for whatever reason.
     pub optional: bool,
 }
+
+/// The tests of the leaf `rados`, as they were built with all others.
+const LEAF: [&str; 7] = [
+    "nextest",
+    "run",
+    "--workspace",
+    "--profile",
+    "ceph",
+    "-E",
+    "package(forebay-rados)",
+];
+/// The same where there is no nextest: built again.
+const LEAF_BY_CARGO: [&str; 3] = ["test", "--package", "forebay-rados"];
 
 /// Groups that `ceph` runs too, their servers over a throwaway Ceph: every client of the S3 door, and functions.
 const OVER_CEPH: [&str; 6] = ["rust", "sdk", "ai", "cli", "data", "exec"];
@@ -46,7 +59,7 @@ pub enum Kind {
     Rust,
 }
 
-/// All groups, the longest first.
+/// All groups, the longest first: none is to be left alone at the end.
 pub const GROUPS: &[Group] = &[
     Group {
         name: "ceph",
@@ -69,12 +82,17 @@ pub const GROUPS: &[Group] = &[
         optional: false,
     },
     Group {
+        name: "exec",
+        kind: Kind::Python("exec"),
+        optional: false,
+    },
+    Group {
         name: "lab",
         kind: Kind::Python("sdk"),
         optional: false,
     },
     Group {
-        name: "crash",
+        name: "cli",
         kind: Kind::Python("sdk"),
         optional: false,
     },
@@ -84,12 +102,7 @@ pub const GROUPS: &[Group] = &[
         optional: false,
     },
     Group {
-        name: "ai",
-        kind: Kind::Python("ai"),
-        optional: true,
-    },
-    Group {
-        name: "cli",
+        name: "crash",
         kind: Kind::Python("sdk"),
         optional: false,
     },
@@ -99,9 +112,9 @@ pub const GROUPS: &[Group] = &[
         optional: false,
     },
     Group {
-        name: "exec",
-        kind: Kind::Python("exec"),
-        optional: false,
+        name: "ai",
+        kind: Kind::Python("ai"),
+        optional: true,
     },
     Group {
         name: "rpc",
@@ -247,15 +260,7 @@ impl Runner<'_> {
 
     /// The leaf's own tests on this cluster, then those of this group, then those of the groups that run over Ceph too.
     fn beside(&self, ceph: &Ceph, group: &Group, environment: &str, log: &Path) -> Result<Counts> {
-        let mut leaf = cargo();
-        leaf.args(["test", "--locked", "--no-fail-fast"])
-            .args(["--package", "forebay-rados"])
-            .args(["--", "--include-ignored", "--skip", "victim"])
-            .envs(self.variables.to_vec());
-        if self.thorough {
-            leaf.env("FOREBAY_CEPH_CASES", CASES_THOROUGH);
-        }
-        let mut counts = finish(ceph.known_to(&mut leaf), log, cargo_counts)?;
+        let mut counts = self.leaf(ceph, log)?;
         let kept = log.with_extension("leaf.log");
         std::fs::rename(log, &kept)?;
         if counts.failed > 0 {
@@ -276,6 +281,28 @@ impl Runner<'_> {
             counts += self.counts(client, &format!("{}-{}", group.name, client.name), &backend);
         }
         Ok(counts)
+    }
+
+    /// The leaf's own tests.
+    fn leaf(&self, ceph: &Ceph, log: &Path) -> Result<Counts> {
+        let (words, read): (&[&str], fn(&str) -> Counts) = match installed(NEXTEST) {
+            true => (&LEAF, counts::nextest),
+            false => (&LEAF_BY_CARGO, counts::cargo),
+        };
+        let mut leaf = cargo();
+        leaf.args(words)
+            .args(["--locked", "--no-fail-fast"])
+            .args(["--", "--include-ignored", "--skip", "victim"])
+            .envs(self.variables.to_vec());
+        if self.thorough {
+            leaf.env("FOREBAY_CEPH_CASES", CASES_THOROUGH);
+        }
+        let counts = finish(ceph.known_to(&mut leaf), log, read)?;
+        // nextest counts the tests of all others as left out.
+        Ok(Counts {
+            skipped: 0,
+            ..counts
+        })
     }
 
     fn python(&self, name: &str) -> Result<&Path> {
@@ -312,7 +339,7 @@ impl Runner<'_> {
             .env("FOREBAY_MODULES", modules::folder())
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs([self.variables, more].concat());
-        finish_within(&mut pytest, log, SILENCE_OF_PYTEST, pytest_counts)
+        finish_within(&mut pytest, log, SILENCE_OF_PYTEST, counts::pytest)
     }
 
     fn rust(&self, log: &Path, more: &Variables) -> Result<Counts> {
@@ -328,7 +355,7 @@ impl Runner<'_> {
         let fetch = ["fetch", "--locked", "--manifest-path", RUST_CLIENTS];
         quietly(cargo().args(fetch), log).map_err(unfetched)?;
         quietly(&mut test(&["--no-run"]), log).context("cannot be built")?;
-        finish(&mut test(&[]), log, cargo_counts)
+        finish(&mut test(&[]), log, counts::cargo)
     }
 }
 
@@ -363,83 +390,9 @@ fn finish_within(
     Ok(counts)
 }
 
-/// Reads `3 failed, 40 passed, 1 skipped in 2.50s`.
-fn pytest_counts(text: &str) -> Counts {
-    let closing = text
-        .lines()
-        .rev()
-        .find(|line| line.contains(" in ") && line.ends_with(['s', ')', '=']));
-    let mut counts = Counts::default();
-    let words: Vec<&str> = closing.unwrap_or_default().split([' ', ',']).collect();
-    for pair in words.windows(2) {
-        let Ok(number) = pair[0].parse::<u64>() else {
-            continue;
-        };
-        match pair[1] {
-            "passed" => counts.passed = number,
-            "failed" | "error" | "errors" => counts.failed += number,
-            "skipped" => counts.skipped = number,
-            _ => {}
-        }
-    }
-    counts
-}
-
-/// Adds up every `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
-pub fn cargo_counts(text: &str) -> Counts {
-    let mut counts = Counts::default();
-    for line in text
-        .lines()
-        .filter_map(|line| line.strip_prefix("test result: "))
-    {
-        for part in line.split(['.', ';']) {
-            let mut words = part.split_whitespace();
-            let Some(Ok(number)) = words.next().map(str::parse::<u64>) else {
-                continue;
-            };
-            match words.next() {
-                Some("passed") => counts.passed += number,
-                Some("failed") => counts.failed += number,
-                Some("ignored") => counts.skipped += number,
-                _ => {}
-            }
-        }
-    }
-    counts
-}
-
 fn log(name: &str) -> PathBuf {
     let folder = target().join("interop").join("log");
     // A folder that cannot be made shows itself when the log is opened.
     let _ = std::fs::create_dir_all(&folder);
     folder.join(format!("{name}.log"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn closing_lines() {
-        let pytest = "x\n3 failed, 40 passed, 1 skipped, 2 warnings, 1 error in 2.50s (0:01:00)\n";
-        assert_eq!(
-            pytest_counts(pytest),
-            Counts {
-                passed: 40,
-                failed: 4,
-                skipped: 1
-            }
-        );
-        assert_eq!(pytest_counts("no tests ran"), Counts::default());
-        let cargo = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n\
-                     test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured\n";
-        assert_eq!(
-            cargo_counts(cargo),
-            Counts {
-                passed: 5,
-                failed: 1,
-                skipped: 1
-            }
-        );
-    }
 }

@@ -18,6 +18,7 @@
 mod bench;
 mod ceph;
 mod check;
+mod counts;
 mod deps;
 mod dist;
 mod docs;

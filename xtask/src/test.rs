@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::interop::{GROUPS, Group, Runner, cargo_counts, prepare_all};
+use crate::counts;
+use crate::interop::{GROUPS, Group, Runner, prepare_all};
 use crate::runners::{self, SILENCE};
 use crate::steps::{Counts, Steps};
-use crate::tool::{cargo, installed, run as run_tool, target};
+use crate::tool::{NEXTEST, cargo, installed, run as run_tool, target};
 
 /// Deaths of the server in the crash loop.
 const KILLS: u32 = 20;
@@ -76,7 +77,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         if chosen("doc") {
             steps.count("doc", || {
                 let doc = ["test", "--doc", "--workspace", "--locked"];
-                counted(cargo().args(doc), SILENCE, cargo_counts)
+                counted(cargo().args(doc), SILENCE, counts::cargo)
             });
         }
         if groups.is_empty() {
@@ -168,8 +169,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-const NEXTEST: &str = "cargo-nextest";
-
 /// Every test of these crates: by nextest where it is installed. A test whose machine lacks what it is about passes, and says so in a
 /// file, by which it is counted as left out.
 fn unit(crates: &[&str]) -> Result<Counts> {
@@ -177,8 +176,8 @@ fn unit(crates: &[&str]) -> Result<Counts> {
     // Of another run.
     let _ = std::fs::remove_file(&told);
     let (words, counts): (&[&str], fn(&str) -> Counts) = match installed(NEXTEST) {
-        true => (&["nextest", "run", "--no-tests=pass"], nextest_counts),
-        false => (&["test", "--lib", "--bins", "--tests"], cargo_counts),
+        true => (&["nextest", "run", "--no-tests=pass"], counts::nextest),
+        false => (&["test", "--lib", "--bins", "--tests"], counts::cargo),
     };
     let mut runner = cargo();
     runner
@@ -195,35 +194,16 @@ fn unit(crates: &[&str]) -> Result<Counts> {
     Ok(counts)
 }
 
-/// The binary as the tests were built: one profile, so nothing is compiled twice.
+/// The binary, and the examples that drive some of the tests, as the unit tests have them: of the whole workspace, because each choice of
+/// packages has features of its own, with which everything would be compiled again.
 fn build(features: &[&str]) -> Result<PathBuf> {
-    let server = ["build", "--quiet", "--package", "forebay", "--locked"];
-    run_tool(cargo().args(server).args(features))?;
-    // What drives some of the tests.
-    for examples in [
-        ["--package", "forebay-client", "--examples"].as_slice(),
-        &[
-            "--package",
-            "forebay-fabric",
-            "--example",
-            "rping",
-            "--example",
-            "exposed_file",
-        ],
-        &["--package", "forebay-history", "--examples"],
-        &[
-            "--package",
-            "forebay-nvme",
-            "--example",
-            "vfio_user_execute",
-        ],
-    ] {
-        run_tool(
-            cargo()
-                .args(["build", "--quiet", "--locked"])
-                .args(examples),
-        )?;
-    }
+    let all = ["build", "--quiet", "--locked", "--workspace"];
+    run_tool(
+        cargo()
+            .args(all)
+            .args(["--bins", "--examples"])
+            .args(features),
+    )?;
     let binary = target().join("debug").join("forebay");
     if !binary.is_file() {
         bail!("{} was not built", binary.display());
@@ -265,41 +245,13 @@ fn copying(stream: impl Read + Send + 'static, text: &Arc<Mutex<String>>) -> Joi
     })
 }
 
-/// Reads `Summary [   0.5s] 12 tests run: 11 passed (1 slow), 1 failed, 2 skipped`.
-fn nextest_counts(text: &str) -> Counts {
-    let mut counts = Counts::default();
-    let Some(line) = text
-        .lines()
-        .rev()
-        .find(|line| line.trim_start().starts_with("Summary ["))
-    else {
-        return counts;
-    };
-    let words: Vec<&str> = line
-        .split([' ', ','])
-        .filter(|word| !word.is_empty())
-        .collect();
-    for pair in words.windows(2) {
-        let Ok(number) = pair[0].parse::<u64>() else {
-            continue;
-        };
-        match pair[1] {
-            "passed" => counts.passed = number,
-            "failed" | "timed" => counts.failed += number,
-            "skipped" => counts.skipped = number,
-            _ => {}
-        }
-    }
-    counts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_runner_that_counts_nothing_has_failed() {
-        let counted = counted(&mut Command::new("true"), SILENCE, nextest_counts).unwrap();
+        let counted = counted(&mut Command::new("true"), SILENCE, counts::nextest).unwrap();
         assert_eq!((counted.passed, counted.failed), (0, 1));
     }
 
@@ -307,20 +259,7 @@ mod tests {
     fn a_runner_that_hangs_has_failed() {
         let mut hangs = Command::new("sleep");
         let silence = Duration::from_millis(1);
-        let counted = counted(hangs.arg("1000"), silence, nextest_counts).unwrap();
+        let counted = counted(hangs.arg("1000"), silence, counts::nextest).unwrap();
         assert_eq!((counted.passed, counted.failed), (0, 1));
-    }
-
-    #[test]
-    fn summary_line() {
-        let text = "  Summary [   0.512s] 12 tests run: 9 passed (1 slow), 2 failed, 1 timed out, 3 skipped";
-        assert_eq!(
-            nextest_counts(text),
-            Counts {
-                passed: 9,
-                failed: 3,
-                skipped: 3
-            }
-        );
     }
 }

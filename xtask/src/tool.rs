@@ -5,6 +5,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+/// What runs unit tests best, where it is installed.
+pub const NEXTEST: &str = "cargo-nextest";
+
 /// The workspace's root, known from where this crate stands.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
