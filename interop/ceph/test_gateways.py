@@ -92,7 +92,7 @@ def test_gateways_share_what_is_made(gateways):
     one, other = [gateways.client(gateways.start()) for _ in range(2)]
     gateways.bucket(BUCKET, [one, other])
     one.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while other.get_bucket_versioning(Bucket=BUCKET).get("Status") != "Enabled":
         assert time.monotonic() < deadline, "the other does not hear of it"
     first = other.put_object(Bucket=BUCKET, Key="k", Body=b"1")["VersionId"]

@@ -4,7 +4,6 @@ mod harness;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -313,9 +312,8 @@ fn the_doctor_tells_of_every_path() {
 #[test]
 fn the_doctor_fails_when_no_path_leads_to_the_server() {
     let (_place, server) = ready(&[]);
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = harness::closed();
     let endpoint = format!("http://{}", closed.local_addr().unwrap());
-    drop(closed);
     let told = server.run(&["doctor", "--json", "--endpoint", &endpoint]);
     let told = told.expect(1);
     assert!(
@@ -678,9 +676,8 @@ fn a_door_that_speaks_something_else_is_named() {
         }
     }
     // Nobody there: why, and once.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = harness::closed();
     let endpoint = format!("http://{}", closed.local_addr().unwrap());
-    drop(closed);
     let ran = server.run(&["ls", "--endpoint", &endpoint]).expect(1);
     assert_eq!(ran.err.matches("onnect").count(), 1, "{}", ran.err);
     assert!(ran.err.contains("Connection refused"), "{}", ran.err);

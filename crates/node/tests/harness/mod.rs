@@ -17,6 +17,7 @@ use forebay_client::{Client, Config, Credentials, PutOptions, transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 /// The program under test.
 pub fn forebay() -> Command {
@@ -69,6 +70,13 @@ pub fn measured(run: impl Fn(&str) -> Ran) -> Vec<Value> {
     };
     let mut runs = ["0.2", "2", "20"].into_iter().map(points);
     runs.find(is_whole).expect("something ends within 20 s")
+}
+
+/// A port where nobody listens, as long as this is kept: one that is let go of is another test's next.
+pub fn closed() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
 }
 
 /// A directory for data, files and logs.
