@@ -92,7 +92,7 @@ async fn closes_amid_a_write(seed: u64) -> bool {
     let begun = Instant::now();
     let engine = loop {
         match try_open(&disk) {
-            Err(OpenError::Locked(_)) if begun.elapsed() < Duration::from_secs(5) => {
+            Err(OpenError::Locked(_)) if begun.elapsed() < Duration::from_secs(60) => {
                 thread::sleep(Duration::from_millis(1));
             }
             opened => break opened.unwrap(),

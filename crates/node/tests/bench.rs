@@ -55,7 +55,7 @@ fn the_engine_and_the_s3_door_are_measured_by_themselves() {
 #[test]
 fn an_engine_on_a_namespace_is_measured_at_every_size_and_depth() {
     let about = ["--size", "3000,70000", "--concurrency", "1,2"];
-    let few = ["--objects", "20", "--threads", "1"];
+    let few = ["--objects", "20", "--threads", "1", "--warm-up", "0.05"];
     let points = measured(&[&["nvme", "--op", "get"], &about[..], &few].concat());
     let told: Vec<_> = points
         .iter()

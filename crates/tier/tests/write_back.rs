@@ -95,7 +95,7 @@ async fn what_is_stored_on_and_on_holds_nobody_up() {
         assert!(!asked.is_finished(), "{what} waits for what was before");
         support::put(&tier, "meanwhile", b"value").await;
         probe.commits.add_permits(1);
-        let ended = tokio::time::timeout(Duration::from_secs(5), &mut asked).await;
+        let ended = tokio::time::timeout(Duration::from_secs(20), &mut asked).await;
         ended.expect(what).expect("no panic");
         assert!(support::get(&store, "before").await.is_ok());
         assert!(support::get(&store, "meanwhile").await.is_err());
@@ -225,7 +225,7 @@ async fn what_is_refused_for_good_is_lost_once() {
 async fn a_panic_of_the_store_keeps_nobody_waiting() {
     let tier = answering(&[None]).await;
     support::put(&tier, "k", b"value").await;
-    let landed = tokio::time::timeout(Duration::from_secs(5), tier.land());
+    let landed = tokio::time::timeout(Duration::from_secs(20), tier.land());
     landed.await.expect("it ends");
     let lost = Unlanded {
         values: 1,

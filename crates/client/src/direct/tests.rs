@@ -476,7 +476,7 @@ async fn many_keys_need_one_slot() {
                     .unwrap();
             }
         });
-        let tries = Tries::new(Duration::from_secs(5), 0);
+        let tries = Tries::new(Duration::from_secs(60), 0);
         let sizes = exist_on(&lane, Path::Shm, "ns", &keys, &tries).await;
         assert_eq!(sizes.unwrap(), vec![Some(100); keys.len()]);
         serving.abort();

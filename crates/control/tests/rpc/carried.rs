@@ -29,7 +29,7 @@ const BUFFERS: usize = 8 * MIB;
 const GIVEN: usize = 600 << 10;
 /// More than a socket holds beside that, of a mebibyte each.
 const CALLS: usize = 80;
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 /// Memory of a client that neither takes nor answers anything any more.
 struct Stuck {

@@ -81,7 +81,7 @@ impl Node for Quiet {
     fn check_module(&self, wasm: &[u8]) -> std::result::Result<(), String> {
         let waits = self.checks.lock().take();
         if let Some(go_on) = waits {
-            let told = go_on.recv_timeout(Duration::from_secs(10));
+            let told = go_on.recv_timeout(Duration::from_secs(60));
             told.map_err(|error| error.to_string())?;
         }
         match wasm.starts_with(b"\0asm") {

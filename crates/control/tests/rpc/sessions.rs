@@ -307,7 +307,7 @@ async fn a_replaced_key_takes_its_sessions_with_it() {
         let made = elsewhere.create_key(tenant, Some(("KEY", secret)));
         let key = made.await.unwrap();
         door.identities.catch_up().await.unwrap();
-        let ended = timeout(Duration::from_secs(10), shared.link.closed()).await;
+        let ended = timeout(Duration::from_secs(20), shared.link.closed()).await;
         assert_eq!(ended, Ok(forebay_fabric::CloseReason::SessionEnded));
         assert_eq!(door.sessions.len(), 1);
         other

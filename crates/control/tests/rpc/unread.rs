@@ -23,7 +23,7 @@ use crate::objects::stored;
 
 /// Fewer bytes than any answer has.
 const WINDOW: u32 = 16;
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 /// A client that takes less than an answer, with memory.
 async fn narrow() -> (Door, Client, Shared) {

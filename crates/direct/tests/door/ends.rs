@@ -385,7 +385,7 @@ async fn what_has_begun_ends_though_no_reply_is_taken() {
         })
         .await;
         let mut message = Vec::new();
-        let answered = tokio::time::timeout(Duration::from_secs(10), other.recv(&mut message));
+        let answered = tokio::time::timeout(Duration::from_secs(20), other.recv(&mut message));
         answered.await.unwrap().unwrap().unwrap();
         let mut reply = parse_reply(&message).unwrap();
         assert_eq!(reply.results.next().unwrap().status, Status::Ok, "{way:?}");

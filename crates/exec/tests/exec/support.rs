@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 /// Much longer than what calls have here, and much shorter than they would take.
-pub const SOON: Duration = Duration::from_secs(10);
+pub const SOON: Duration = Duration::from_secs(30);
 const POOL_BYTES: usize = 64 << 20;
 /// Where modules lie in these tests.
 pub const MODULES: &str = "modules";

@@ -210,7 +210,7 @@ fn a_connection_is_probed_when_it_is_silent() {
     let begun = Instant::now();
     // Before, it may wait for what was sent to be acknowledged.
     while timer() != KEEP_ALIVE {
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(10));
     }
 }

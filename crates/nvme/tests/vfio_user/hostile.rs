@@ -196,7 +196,7 @@ async fn files_that_are_not_what_they_should_be_are_refused_and_closed() {
     let begin = Instant::now();
     while open_files() > before {
         assert!(
-            begin.elapsed() < Duration::from_secs(10),
+            begin.elapsed() < Duration::from_secs(60),
             "files were left open"
         );
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -16,7 +16,7 @@ use crate::programs::{self, BYTECOUNT, ECHO, Ends, FAILS, HOSTILE, LENGTH, STATE
 use crate::support::{ALPHA, Answer, Ask, BETA, START_MS, Server};
 
 /// Much longer than functions may take here.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 type Executing = Server<Exec<MemoryStore>>;
 

@@ -156,7 +156,7 @@ async fn recalls_that_take_long_keep_no_small_read_waiting() {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        let read = tokio::time::timeout(Duration::from_secs(5), world.get("small"));
+        let read = tokio::time::timeout(Duration::from_secs(20), world.get("small"));
         assert!(read.await.expect("it does not wait for those") == small);
         world.far.knobs.holds.store(0, SeqCst);
         for recall in recalls {
