@@ -115,7 +115,7 @@ def test_gateways_have_one_cold_tier(gateways, far, cold):
         one.put_object(Bucket=BUCKET, Key=key, Body=body, Metadata={"kept": key})
     before = listed(one, BUCKET), [one.head_object(Bucket=BUCKET, Key=key)["ETag"] for key in SIZES]
     admin(servers[0], "tier", "set", BUCKET, "--larger-than", "64KiB")
-    until(lambda: admin(servers[1], "tier", "show", BUCKET)[0].get("policy"), "the other does not hear of the policy")
+    until(lambda: admin(servers[1], "tier", "show", BUCKET)[0].get("rules"), "the other does not hear of the rule")
     [passed] = admin(servers[1], "tier", "run", BUCKET)
     assert passed["moved"] == len(SIZES), passed
     assert len(listed(far.client, far.bucket)) == len(SIZES)
@@ -162,7 +162,7 @@ def test_a_gateway_dies_while_bytes_move(gateways, cold):
     clients = [gateways.client(server) for server in servers]
     gateways.bucket(BUCKET, clients)
     admin(steady, "tier", "set", BUCKET, "--larger-than", "0")
-    until(lambda: admin(mortal, "tier", "show", BUCKET)[0].get("policy"), "the other does not hear of the policy")
+    until(lambda: admin(mortal, "tier", "show", BUCKET)[0].get("rules"), "the other does not hear of the rule")
     bodies = {}
     for death in range(KILLS):
         older = list(bodies)

@@ -313,6 +313,8 @@ def test_a_cold_tier_that_the_server_has_not(root, namespace):
         ("GetTier", {"namespace": namespace}),
         ("SetTier", {"namespace": namespace}),
         ("RemoveTier", {"namespace": namespace}),
+        ("AddTierRule", {"namespace": namespace, "name": "rule"}),
+        ("RemoveTierRule", {"namespace": namespace, "name": "rule"}),
         ("RunTier", {"namespace": namespace}),
         ("Recall", {"namespace": namespace, "key": b"key"}),
         ("SweepTier", {}),

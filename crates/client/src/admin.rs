@@ -95,12 +95,16 @@ impl Admin {
         remove_grant(RemoveGrantRequest) -> RemoveGrantResponse;
         /// Ends all sessions of a tenant.
         remove_grants(RemoveGrantsRequest) -> RemoveGrantsResponse;
-        /// The cold-tier policy of a namespace.
+        /// The cold-tier rules of a namespace.
         get_tier(GetTierRequest) -> Tier;
-        /// Gives a namespace a policy for the cold tier.
+        /// Gives a namespace one rule for the cold tier instead of all that it has.
         set_tier(SetTierRequest) -> Tier;
-        /// Takes that policy away.
+        /// Takes all of them away.
         remove_tier(RemoveTierRequest) -> RemoveTierResponse;
+        /// Adds one beside the others, or in the place of the one of that name.
+        add_tier_rule(AddTierRuleRequest) -> Tier;
+        /// Takes one away.
+        remove_tier_rule(RemoveTierRuleRequest) -> RemoveTierRuleResponse;
     }
 
     /// Reads every value and checks it, however long that takes.
@@ -113,7 +117,7 @@ impl Admin {
             .await
     }
 
-    /// Applies the cold-tier policy of a namespace now, however long that takes.
+    /// Applies the cold-tier rules of a namespace now, however long that takes.
     ///
     /// # Errors
     /// [`Error::Refused`] with the server's reason as its code, or without a server.

@@ -25,6 +25,8 @@
 //! | `DELETE /v1/modules/T/WHICH[/N]` | | nothing |
 //! | `GET, DELETE /v1/tier/N` | | [`Tier`]; nothing |
 //! | `PUT /v1/tier/N` | [`TierPolicy`] | [`Tier`] |
+//! | `PUT /v1/tier/N/rules/RULE` | [`TierPolicy`] | [`Tier`] |
+//! | `DELETE /v1/tier/N/rules/RULE` | | nothing |
 //! | `POST /v1/tier/N/run` | | [`TierPass`] |
 //! | `POST /v1/tier/N/recall` | [`Recall`] | [`Recalled`] |
 //! | `POST /v1/tier-sweep` | | [`Swept`] |
@@ -406,7 +408,7 @@ pub enum TierRecall {
     Never,
 }
 
-/// Which values' bytes go to the cold tier: those for which all that is given holds.
+/// Which values' bytes go to the cold tier by one rule: those for which all that is given holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierPolicy {
@@ -442,8 +444,8 @@ impl TierPolicy {
 pub struct Tier {
     /// The namespace.
     pub namespace: String,
-    /// What goes; nothing when it is missing.
-    pub policy: Option<TierPolicy>,
+    /// What goes, by the names of its rules: whatever one of them takes.
+    pub rules: BTreeMap<String, TierPolicy>,
     /// What the last pass came to, since the server began.
     pub last: Option<TierPass>,
 }
@@ -457,7 +459,7 @@ pub struct TierPass {
     pub moved: u64,
     /// Those bytes.
     pub moved_bytes: u64,
-    /// Values that the policy takes and whose bytes are cold.
+    /// Values that the rules take and whose bytes are cold.
     pub cold: u64,
     /// Their bytes.
     pub cold_bytes: u64,

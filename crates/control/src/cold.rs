@@ -1,4 +1,4 @@
-//! Administering a cold tier: the policies of namespaces, and what is done at once.
+//! Administering a cold tier: the rules of namespaces, and what is done at once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,25 +6,33 @@ use std::sync::Arc;
 
 use forebay_mem::Buf;
 use forebay_store::{
-    Address, ByteRange, Condition, ErrorKind, Seal, Store, StoreOptions, Upload, VersionId,
+    Address, ByteRange, Condition, ErrorKind, KEY_BYTES_MAX, Seal, Store, StoreOptions, Upload,
+    VersionId,
 };
 
 use crate::api::{Recalled, Swept, Tier, TierPass, TierPolicy};
 use crate::records::Records;
-use crate::{Admin, Error, Kind, Result, SYSTEM_NAMESPACE, secrets};
+use crate::{Admin, Error, Kind, Result, SYSTEM_NAMESPACE, names, secrets};
 
 type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// The cold tier of the process around the API. Namespaces that are named exist.
 pub trait ColdTier: Send + Sync + 'static {
-    /// The policy of a namespace, and what its last pass came to.
+    /// The rules of a namespace, and what its last pass came to.
     ///
     /// # Errors
     /// Of the store.
     fn tier(&self, namespace: &str) -> Result<Tier>;
-    /// Gives a namespace a policy, or takes it away.
+    /// Gives a namespace one rule instead of those that it has, or takes them all away.
     fn set<'a>(&'a self, namespace: &'a str, policy: Option<TierPolicy>) -> Doing<'a, Tier>;
-    /// Applies the policy of a namespace now.
+    /// Gives a namespace a rule beside those of other names, or takes it away.
+    fn set_rule<'a>(
+        &'a self,
+        namespace: &'a str,
+        rule: &'a str,
+        policy: Option<TierPolicy>,
+    ) -> Doing<'a, Tier>;
+    /// Applies the rules of a namespace now.
     fn run<'a>(&'a self, namespace: &'a str) -> Doing<'a, TierPass>;
     /// Brings the bytes of a value back; `false` when they are here.
     fn recall<'a>(&'a self, address: Address<'a>, version: Option<VersionId>) -> Doing<'a, bool>;
@@ -42,7 +50,7 @@ impl<S: Store> Admin<S> {
         })
     }
 
-    /// The cold-tier policy of a namespace.
+    /// The cold-tier rules of a namespace.
     ///
     /// # Errors
     /// [`Kind::NotFound`]; [`Kind::Invalid`] without a cold tier.
@@ -52,25 +60,52 @@ impl<S: Store> Admin<S> {
         cold.tier(namespace)
     }
 
-    /// Gives a namespace a policy.
+    /// Gives a namespace one rule instead of those that it has.
     ///
     /// # Errors
     /// [`Kind::NotFound`]; [`Kind::Invalid`] without a cold tier, or for a policy that says nothing.
     pub async fn set_tier(&self, namespace: &str, policy: TierPolicy) -> Result<Tier> {
         let cold = self.cold()?;
         self.found(namespace)?;
-        if !policy.says_something() {
-            return Err(Error::new(
-                Kind::Invalid,
-                "say what goes: an age, an idle time, a size or a prefix",
-            ));
-        }
+        check(&policy)?;
         let set = cold.set(namespace, Some(policy)).await?;
-        tracing::info!(namespace, "tier policy set");
+        tracing::info!(namespace, "tier rule set");
         Ok(set)
     }
 
-    /// Takes the policy of a namespace away. Bytes that are cold come back when they are read.
+    /// Adds a rule beside those that a namespace has; one of that name is replaced.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::Invalid`] without a cold tier, for a name that is none, or for a policy that says nothing;
+    /// [`Kind::Limit`] where there are as many as there may be.
+    pub async fn add_tier_rule(
+        &self,
+        namespace: &str,
+        rule: &str,
+        policy: TierPolicy,
+    ) -> Result<Tier> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        names::check_rule(rule)?;
+        check(&policy)?;
+        let set = cold.set_rule(namespace, rule, Some(policy)).await?;
+        tracing::info!(namespace, rule, "tier rule added");
+        Ok(set)
+    }
+
+    /// Takes one rule of a namespace away. What it sent away comes back when it is read, unless another one says never.
+    ///
+    /// # Errors
+    /// As [`Admin::tier`]; [`Kind::NotFound`] for a rule that there is not, too.
+    pub async fn remove_tier_rule(&self, namespace: &str, rule: &str) -> Result<()> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        cold.set_rule(namespace, rule, None).await?;
+        tracing::info!(namespace, rule, "tier rule removed");
+        Ok(())
+    }
+
+    /// Takes all rules of a namespace away. Bytes that are cold come back when they are read.
     ///
     /// # Errors
     /// As [`Admin::tier`].
@@ -78,11 +113,11 @@ impl<S: Store> Admin<S> {
         let cold = self.cold()?;
         self.found(namespace)?;
         cold.set(namespace, None).await?;
-        tracing::info!(namespace, "tier policy removed");
+        tracing::info!(namespace, "tier rules removed");
         Ok(())
     }
 
-    /// Applies the policy of a namespace now.
+    /// Applies the rules of a namespace now.
     ///
     /// # Errors
     /// As [`Admin::tier`].
@@ -116,6 +151,23 @@ impl<S: Store> Admin<S> {
     pub async fn sweep_tier(&self) -> Result<Swept> {
         self.cold()?.sweep().await
     }
+}
+
+/// Refuses what would send everything away at once, or takes nothing.
+fn check(policy: &TierPolicy) -> Result<()> {
+    if !policy.says_something() {
+        return Err(Error::new(
+            Kind::Invalid,
+            "say what goes: an age, an idle time, a size or a prefix",
+        ));
+    }
+    if policy.prefix.len() > KEY_BYTES_MAX {
+        return Err(Error::new(
+            Kind::Invalid,
+            format!("no key is longer than {KEY_BYTES_MAX} bytes, and so is no prefix of one"),
+        ));
+    }
+    Ok(())
 }
 
 /// Where a store's name is kept.

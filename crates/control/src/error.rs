@@ -68,7 +68,7 @@ impl Error {
 
 impl Error {
     /// The error for a table that takes no more until something is removed from it, as a quota does.
-    pub(crate) fn full(message: impl Into<String>) -> Error {
+    pub fn full(message: impl Into<String>) -> Error {
         Error {
             store: Some(ErrorKind::QuotaExceeded),
             ..Error::new(Kind::Limit, message)

@@ -86,6 +86,12 @@ impl<S: Store> Admin<S> {
             ("GET", ["v1", "tier", name]) => json(&self.tier(name)?),
             ("PUT", ["v1", "tier", name]) => json(&self.set_tier(name, parse(body)?).await?),
             ("DELETE", ["v1", "tier", name]) => nothing(self.remove_tier(name).await),
+            ("PUT", ["v1", "tier", name, "rules", rule]) => {
+                json(&self.add_tier_rule(name, rule, parse(body)?).await?)
+            }
+            ("DELETE", ["v1", "tier", name, "rules", rule]) => {
+                nothing(self.remove_tier_rule(name, rule).await)
+            }
             ("POST", ["v1", "tier", name, "run"]) => json(&self.run_tier(name).await?),
             ("POST", ["v1", "tier", name, "recall"]) => {
                 let Recall { key, version } = parse(body)?;

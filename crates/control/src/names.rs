@@ -13,37 +13,39 @@ pub(crate) fn shown(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
-/// 1 to 63 of `a-z 0-9 - _ .`, beginning with a letter or digit: so a tenant can never be the system's own, which begins
-/// with a dot.
+/// As [`is_label`], so a tenant can never be the system's own, which begins with a dot.
 pub(crate) fn check_tenant(name: &str) -> Result<()> {
-    let legal = (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.')
-        })
-        && name.as_bytes()[0].is_ascii_alphanumeric();
-    if legal {
-        Ok(())
-    } else {
-        Err(Error::new(
-            Kind::Invalid,
-            format!(
-                "{:?} is not a tenant's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit",
-                shown(name)
-            ),
-        ))
-    }
+    check(is_label(name), name, "tenant")
 }
 
 /// As a tenant's, but nothing that is a module's digest.
 pub(crate) fn check_module(name: &str) -> Result<()> {
     let digest = forebay_store::ModuleDigest::parse(name).is_some();
-    if check_tenant(name).is_ok() && !digest {
+    check(is_label(name) && !digest, name, "module")
+}
+
+/// As a tenant's.
+pub(crate) fn check_rule(name: &str) -> Result<()> {
+    check(is_label(name), name, "rule")
+}
+
+/// 1 to 63 of `a-z 0-9 - _ .`, beginning with a letter or digit.
+fn is_label(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.')
+        })
+        && name.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn check(legal: bool, name: &str, whose: &str) -> Result<()> {
+    if legal {
         return Ok(());
     }
     Err(Error::new(
         Kind::Invalid,
         format!(
-            "{:?} is not a module's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit",
+            "{:?} is not a {whose}'s name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit",
             shown(name)
         ),
     ))

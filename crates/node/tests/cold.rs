@@ -7,7 +7,11 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use forebay_api::v1;
+use forebay_client::Admin;
+use forebay_client::direct::Options;
 use harness::{Place, Ran, Server, bytes};
+use serde_json::{Value, json};
 
 /// Where the far server's bucket is, as the near one is told.
 fn url(far: &Server, place: &Place) -> String {
@@ -83,7 +87,7 @@ fn bytes_go_to_another_server_and_come_back() {
         "64KiB",
     ]);
     let shown = &server.json(&["admin", "tier", "show", "data"])[0];
-    assert_eq!(shown["policy"]["prefix"], "logs/");
+    assert_eq!(shown["rules"]["default"]["prefix"], "logs/");
     let passed = &server.json(&["admin", "tier", "run", "data"])[0];
     assert_eq!(
         (&passed["moved"], &passed["moved_bytes"]),
@@ -128,7 +132,7 @@ fn bytes_go_to_another_server_and_come_back() {
     let passed = ask(&["admin", "tier", "run", "data", "--json"])
         .expect(0)
         .out;
-    let passed: serde_json::Value = serde_json::from_str(&passed).unwrap();
+    let passed: Value = serde_json::from_str(&passed).unwrap();
     assert_eq!(passed["moved"], 2, "all but what rests");
     reads(&server, "fb://data/other", &large);
     assert_eq!(metric(&server, "forebay_cold_recalled_values_total"), 1);
@@ -136,7 +140,7 @@ fn bytes_go_to_another_server_and_come_back() {
     assert_eq!(metric(&server, "forebay_cold_recalled_values_total"), 2);
     ask(&["admin", "tier", "rm", "data"]).expect(0);
     let shown = &server.json(&["admin", "tier", "show", "data"])[0];
-    assert!(shown["policy"].is_null());
+    assert_eq!(shown["rules"], json!({}));
     let swept = ask(&["admin", "tier", "sweep"]).expect(0).out;
     assert!(swept.starts_with("0 copies deleted; "), "{swept}");
 
@@ -151,6 +155,105 @@ fn bytes_go_to_another_server_and_come_back() {
         server.ok(&["rm", &format!("fb://data/{key}")]);
     }
     wait_until(|| copies(&far) == 0);
+}
+
+/// The names of the rules that an answer shows.
+fn rules(tier: &Value) -> Vec<&str> {
+    let rules = tier["rules"].as_object().unwrap();
+    rules.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn rules_stand_beside_each_other() {
+    let (far_place, far) = far_side();
+    let place = Place::new();
+    let server = place.serve(&["--cold", &url(&far, &far_place)]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let endpoint = server.rpc();
+    let here = ["--json"];
+    let elsewhere = ["--json", "--endpoint", endpoint.as_str()];
+    let tier = |from: &[&str], arguments: &[&str]| {
+        server.run(&[&["admin", "tier"][..], arguments, from].concat())
+    };
+    let told = |ran: Ran| -> Value { serde_json::from_str(&ran.expect(0).out).unwrap() };
+    let large = bytes(1, 2_000_000);
+    put(&server, &place, "fb://data/checkpoints/1", b"a checkpoint");
+    put(&server, &place, "fb://data/large", &large);
+    put(&server, &place, "fb://data/small", b"small");
+    for from in [&here[..], &elsewhere] {
+        for refused in [
+            &["add", "data", "no name", "--after", "1d"][..],
+            &["add", "data", "says-nothing"],
+            &["add", "data", "long", "--prefix", &"a".repeat(1025)],
+        ] {
+            tier(from, refused).expect(2);
+        }
+        tier(from, &["add", "none", "rule", "--after", "1d"]).expect(3);
+        tier(from, &["rm", "data", "rule"]).expect(3);
+    }
+
+    // Each moves its own.
+    let added = ["--prefix", "checkpoints/", "--larger-than", "0"];
+    let added = [&["add", "data", "checkpoints"][..], &added].concat();
+    assert_eq!(rules(&told(tier(&here, &added))), ["checkpoints"]);
+    let passed = told(tier(&here, &["run", "data"]));
+    assert_eq!((&passed["moved"], copies(&far)), (&json!(1), 1));
+    let added = ["add", "data", "large", "--larger-than", "1MiB"];
+    let shown = told(tier(&elsewhere, &added));
+    assert_eq!(rules(&shown), ["checkpoints", "large"]);
+    assert_eq!(shown["rules"]["large"]["larger_than"], 1 << 20);
+    let passed = told(tier(&elsewhere, &["run", "data"]));
+    assert_eq!((&passed["moved"], copies(&far)), (&json!(1), 2));
+    assert_eq!(passed["cold"], 2);
+    let table = server.ok(&["admin", "tier", "show", "data"]);
+    assert_eq!(table.lines().count(), 4, "{table}");
+
+    // One that is removed moves nothing more, and the other goes on.
+    tier(&elsewhere, &["rm", "data", "large"]).expect(0);
+    put(&server, &place, "fb://data/later", &large);
+    put(&server, &place, "fb://data/checkpoints/2", b"another");
+    let passed = told(tier(&here, &["run", "data"]));
+    assert_eq!((&passed["moved"], copies(&far)), (&json!(1), 3));
+    let replaced = ["add", "data", "checkpoints", "--prefix", "none/"];
+    let shown = told(tier(&here, &replaced));
+    assert_eq!(shown["rules"]["checkpoints"]["prefix"], "none/");
+
+    // One is set in the place of all.
+    let shown = told(tier(&here, &["set", "data", "--after", "30d"]));
+    assert_eq!(rules(&shown), ["default"]);
+    tier(&here, &["rm", "data", "default"]).expect(0);
+    let shown = told(tier(&elsewhere, &["show", "data"]));
+    assert_eq!(shown["rules"], json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_rules_that_are_added_at_the_same_time_none_is_lost() {
+    let (far_place, far) = far_side();
+    let place = Place::new();
+    let server = place.serve(&["--cold", &url(&far, &far_place)]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let endpoint = server.rpc().parse().unwrap();
+    let admin = Admin::new(&endpoint, &server.credentials(), &Options::default()).unwrap();
+    let add = |name: String| {
+        admin.add_tier_rule(v1::AddTierRuleRequest {
+            namespace: "data".to_owned(),
+            name,
+            policy: Some(v1::TierPolicy {
+                after_ms: Some(1),
+                ..v1::TierPolicy::default()
+            }),
+        })
+    };
+    let some = |adder: u32| async move {
+        for number in 0..25 {
+            add(format!("{adder}-{number}")).await.unwrap();
+        }
+    };
+    tokio::join!(some(1), some(2), some(3), some(4));
+    let again = add("1-1".to_owned()).await.unwrap();
+    assert_eq!(again.rules.len(), 100);
+    let refused = add("one-more".to_owned()).await.unwrap_err();
+    assert_eq!(refused.kind(), forebay_client::Kind::Limit, "{refused}");
 }
 
 /// Tries again until it holds.

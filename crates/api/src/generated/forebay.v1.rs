@@ -1579,7 +1579,7 @@ pub struct RemoveGrantsResponse {
     #[prost(uint64, tag = "1")]
     pub sessions: u64,
 }
-/// Asks for the cold-tier policy of a namespace.
+/// Asks for the cold-tier rules of a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTierRequest {
     /// Its name.
@@ -1587,19 +1587,22 @@ pub struct GetTierRequest {
     pub namespace: ::prost::alloc::string::String,
 }
 /// A namespace and its cold tier.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Tier {
     /// The namespace.
     #[prost(string, tag = "1")]
     pub namespace: ::prost::alloc::string::String,
-    /// What goes; nothing when absent.
-    #[prost(message, optional, tag = "2")]
-    pub policy: ::core::option::Option<TierPolicy>,
+    /// What goes, by the names of its rules: whatever one of them takes.
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub rules: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        TierPolicy,
+    >,
     /// What the last pass came to, since the server began.
     #[prost(message, optional, tag = "3")]
     pub last: ::core::option::Option<TierPass>,
 }
-/// Which values' bytes go to the cold tier: those for which all that is given holds.
+/// Which values' bytes go to the cold tier by one rule: those for which all that is given holds.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TierPolicy {
     /// Stored at least so long ago, in milliseconds.
@@ -1614,7 +1617,7 @@ pub struct TierPolicy {
     /// Keys that begin so.
     #[prost(string, tag = "4")]
     pub prefix: ::prost::alloc::string::String,
-    /// Whether a value whose bytes are cold stays there when it is read whole; otherwise it comes back.
+    /// Whether such a value stays there when it is read whole; otherwise it comes back, unless another rule for it says that it stays.
     #[prost(bool, tag = "5")]
     pub stays: bool,
 }
@@ -1630,7 +1633,7 @@ pub struct TierPass {
     /// Those bytes.
     #[prost(uint64, tag = "3")]
     pub moved_bytes: u64,
-    /// Values that the policy takes and whose bytes are cold.
+    /// Values that the rules take and whose bytes are cold.
     #[prost(uint64, tag = "4")]
     pub cold: u64,
     /// Their bytes.
@@ -1643,7 +1646,7 @@ pub struct TierPass {
     #[prost(bool, tag = "7")]
     pub gave_up: bool,
 }
-/// A policy for a namespace.
+/// The one rule for a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetTierRequest {
     /// Its name.
@@ -1653,17 +1656,43 @@ pub struct SetTierRequest {
     #[prost(message, optional, tag = "2")]
     pub policy: ::core::option::Option<TierPolicy>,
 }
-/// A namespace whose policy is to be taken away.
+/// A namespace whose rules are to be taken away.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveTierRequest {
     /// Its name.
     #[prost(string, tag = "1")]
     pub namespace: ::prost::alloc::string::String,
 }
-/// The policy is gone.
+/// They are gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveTierResponse {}
-/// A namespace whose policy is to be applied.
+/// A rule for a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddTierRuleRequest {
+    /// The namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The name of the rule: 1 to 63 of `a-z 0-9 - _ .`, beginning with a letter or digit.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// What goes by it.
+    #[prost(message, optional, tag = "3")]
+    pub policy: ::core::option::Option<TierPolicy>,
+}
+/// A rule that is to be taken away.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveTierRuleRequest {
+    /// Its namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// It is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveTierRuleResponse {}
+/// A namespace whose rules are to be applied.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunTierRequest {
     /// Its name.
@@ -2395,7 +2424,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveGrants"));
             self.inner.unary(req, path, codec).await
         }
-        /// The cold-tier policy of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
+        /// The cold-tier rules of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
         /// cold tier. Root only, as they are.
         pub async fn get_tier(
             &mut self,
@@ -2415,7 +2444,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "GetTier"));
             self.inner.unary(req, path, codec).await
         }
-        /// Gives a namespace a policy instead of the one it has.
+        /// Gives a namespace one rule, `default`, instead of all that it has.
         pub async fn set_tier(
             &mut self,
             request: impl tonic::IntoRequest<super::SetTierRequest>,
@@ -2434,7 +2463,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "SetTier"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes the policy of a namespace away: nothing more goes, and what is cold comes back when it is read.
+        /// Takes all rules of a namespace away: nothing more goes, and what is cold comes back when it is read.
         pub async fn remove_tier(
             &mut self,
             request: impl tonic::IntoRequest<super::RemoveTierRequest>,
@@ -2459,7 +2488,54 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveTier"));
             self.inner.unary(req, path, codec).await
         }
-        /// Applies the policy of a namespace now; answers when that is done.
+        /// Adds a rule beside those that a namespace has, up to 100 of them; one of that name is replaced.
+        pub async fn add_tier_rule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddTierRuleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/AddTierRule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "AddTierRule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes one rule of a namespace away: nothing more goes by it.
+        pub async fn remove_tier_rule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveTierRuleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveTierRuleResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/RemoveTierRule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveTierRule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Applies the rules of a namespace now; answers when that is done.
         pub async fn run_tier(
             &mut self,
             request: impl tonic::IntoRequest<super::RunTierRequest>,
@@ -2722,18 +2798,18 @@ pub mod admin_server {
             tonic::Response<super::RemoveGrantsResponse>,
             tonic::Status,
         >;
-        /// The cold-tier policy of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
+        /// The cold-tier rules of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
         /// cold tier. Root only, as they are.
         async fn get_tier(
             &self,
             request: tonic::Request<super::GetTierRequest>,
         ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status>;
-        /// Gives a namespace a policy instead of the one it has.
+        /// Gives a namespace one rule, `default`, instead of all that it has.
         async fn set_tier(
             &self,
             request: tonic::Request<super::SetTierRequest>,
         ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status>;
-        /// Takes the policy of a namespace away: nothing more goes, and what is cold comes back when it is read.
+        /// Takes all rules of a namespace away: nothing more goes, and what is cold comes back when it is read.
         async fn remove_tier(
             &self,
             request: tonic::Request<super::RemoveTierRequest>,
@@ -2741,7 +2817,20 @@ pub mod admin_server {
             tonic::Response<super::RemoveTierResponse>,
             tonic::Status,
         >;
-        /// Applies the policy of a namespace now; answers when that is done.
+        /// Adds a rule beside those that a namespace has, up to 100 of them; one of that name is replaced.
+        async fn add_tier_rule(
+            &self,
+            request: tonic::Request<super::AddTierRuleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status>;
+        /// Takes one rule of a namespace away: nothing more goes by it.
+        async fn remove_tier_rule(
+            &self,
+            request: tonic::Request<super::RemoveTierRuleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveTierRuleResponse>,
+            tonic::Status,
+        >;
+        /// Applies the rules of a namespace now; answers when that is done.
         async fn run_tier(
             &self,
             request: tonic::Request<super::RunTierRequest>,
@@ -3888,6 +3977,94 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveTierSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/AddTierRule" => {
+                    #[allow(non_camel_case_types)]
+                    struct AddTierRuleSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::AddTierRuleRequest>
+                    for AddTierRuleSvc<T> {
+                        type Response = super::Tier;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AddTierRuleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::add_tier_rule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AddTierRuleSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/RemoveTierRule" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveTierRuleSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::RemoveTierRuleRequest>
+                    for RemoveTierRuleSvc<T> {
+                        type Response = super::RemoveTierRuleResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveTierRuleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_tier_rule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveTierRuleSvc(inner);
                         let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

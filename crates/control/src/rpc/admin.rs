@@ -349,6 +349,27 @@ impl<S: Store> admin_server::Admin for Door<S> {
         answer(v1::RemoveTierResponse {})
     }
 
+    async fn add_tier_rule(&self, request: Request<v1::AddTierRuleRequest>) -> Answer<v1::Tier> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let policy = convert::tier_policy(asked.policy.unwrap_or_default());
+        let set = self
+            .admin
+            .add_tier_rule(&asked.namespace, &asked.name, policy);
+        answer(convert::tier(set.await.map_err(Refusal::from)?))
+    }
+
+    async fn remove_tier_rule(
+        &self,
+        request: Request<v1::RemoveTierRuleRequest>,
+    ) -> Answer<v1::RemoveTierRuleResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let removed = self.admin.remove_tier_rule(&asked.namespace, &asked.name);
+        removed.await.map_err(Refusal::from)?;
+        answer(v1::RemoveTierRuleResponse {})
+    }
+
     async fn run_tier(&self, request: Request<v1::RunTierRequest>) -> Answer<v1::TierPass> {
         let (caller, asked) = Caller::of(request)?;
         caller.must_be_root()?;

@@ -131,16 +131,19 @@ pub(crate) fn scrub_report(report: api::ScrubReport) -> v1::ScrubReport {
 }
 
 pub(crate) fn tier(tier: api::Tier) -> v1::Tier {
-    let policy = tier.policy.map(|policy| v1::TierPolicy {
-        after_ms: policy.after_ms,
-        not_read_for_ms: policy.not_read_for_ms,
-        larger_than: policy.larger_than,
-        prefix: policy.prefix,
-        stays: policy.recall == api::TierRecall::Never,
+    let rules = tier.rules.into_iter().map(|(name, policy)| {
+        let policy = v1::TierPolicy {
+            after_ms: policy.after_ms,
+            not_read_for_ms: policy.not_read_for_ms,
+            larger_than: policy.larger_than,
+            prefix: policy.prefix,
+            stays: policy.recall == api::TierRecall::Never,
+        };
+        (name, policy)
     });
     v1::Tier {
         namespace: tier.namespace,
-        policy,
+        rules: rules.collect(),
         last: tier.last.map(tier_pass),
     }
 }

@@ -38,6 +38,7 @@ Examples:
   forebay admin module add fb://tools/lines.wasm --tenant vision --name lines
   forebay admin grant list --tenant vision
   forebay admin tier set frames --after 30d --larger-than 1MiB
+  forebay admin tier add frames checkpoints --prefix checkpoints/ --after 7d
   forebay admin quota tenant vision --bytes 1024GiB --objects none
   forebay admin scrub
   forebay admin tenant list --endpoint https://store.example:9001 --profile root")]

@@ -320,7 +320,7 @@ fn new_module(new: NewModule) -> Outcome<v1::AddModuleRequest> {
 
 /// The cold tier of a namespace.
 async fn tier(admin: &Admin, method: &str, rest: &[&str], body: Value) -> Outcome<Value> {
-    let given = |namespace: &str| namespace.to_owned();
+    let given = |name: &str| name.to_owned();
     match (method, rest) {
         ("GET", [namespace]) => {
             let namespace = given(namespace);
@@ -328,19 +328,28 @@ async fn tier(admin: &Admin, method: &str, rest: &[&str], body: Value) -> Outcom
             json(tier_of(asked.map_err(refused)?))
         }
         ("PUT", [namespace]) => {
-            let policy: TierPolicy = parse(body)?;
             let asked = v1::SetTierRequest {
                 namespace: given(namespace),
-                policy: Some(v1::TierPolicy {
-                    after_ms: policy.after_ms,
-                    not_read_for_ms: policy.not_read_for_ms,
-                    larger_than: policy.larger_than,
-                    prefix: policy.prefix,
-                    stays: policy.recall == TierRecall::Never,
-                }),
+                policy: Some(tier_policy(parse(body)?)),
             };
             let set = admin.set_tier(asked).await;
             json(tier_of(set.map_err(refused)?))
+        }
+        ("PUT", [namespace, "rules", rule]) => {
+            let asked = v1::AddTierRuleRequest {
+                namespace: given(namespace),
+                name: given(rule),
+                policy: Some(tier_policy(parse(body)?)),
+            };
+            let added = admin.add_tier_rule(asked).await;
+            json(tier_of(added.map_err(refused)?))
+        }
+        ("DELETE", [namespace, "rules", rule]) => {
+            let asked = v1::RemoveTierRuleRequest {
+                namespace: given(namespace),
+                name: given(rule),
+            };
+            done(admin.remove_tier_rule(asked).await)
         }
         ("DELETE", [namespace]) => {
             let namespace = given(namespace);
@@ -365,10 +374,19 @@ async fn tier(admin: &Admin, method: &str, rest: &[&str], body: Value) -> Outcom
     }
 }
 
+fn tier_policy(policy: TierPolicy) -> v1::TierPolicy {
+    v1::TierPolicy {
+        after_ms: policy.after_ms,
+        not_read_for_ms: policy.not_read_for_ms,
+        larger_than: policy.larger_than,
+        prefix: policy.prefix,
+        stays: policy.recall == TierRecall::Never,
+    }
+}
+
 fn tier_of(tier: v1::Tier) -> Tier {
-    Tier {
-        namespace: tier.namespace,
-        policy: tier.policy.map(|policy| TierPolicy {
+    let rules = tier.rules.into_iter().map(|(name, policy)| {
+        let policy = TierPolicy {
             after_ms: policy.after_ms,
             not_read_for_ms: policy.not_read_for_ms,
             larger_than: policy.larger_than,
@@ -377,7 +395,12 @@ fn tier_of(tier: v1::Tier) -> Tier {
                 true => TierRecall::Never,
                 false => TierRecall::Read,
             },
-        }),
+        };
+        (name, policy)
+    });
+    Tier {
+        namespace: tier.namespace,
+        rules: rules.collect(),
         last: tier.last.map(tier_pass),
     }
 }

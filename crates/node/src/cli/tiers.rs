@@ -21,7 +21,7 @@ pub enum TierCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Choose what goes to the cold tier: values for which all that is given holds
+    /// Choose what goes to the cold tier, by this rule (`default`) and no other: values for which all that is given holds
     #[command(after_help = "\
 Examples:
   forebay admin tier set frames --after 30d --larger-than 1MiB
@@ -34,7 +34,22 @@ Examples:
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Apply the policy now
+    /// Add a rule beside others, or replace the one of that name: a value goes when any of them says so
+    #[command(after_help = "\
+Examples:
+  forebay admin tier add frames checkpoints --prefix checkpoints/ --after 7d
+  forebay admin tier add frames large --larger-than 1GiB --after 30d")]
+    Add {
+        /// The namespace
+        namespace: String,
+        /// The name of the rule
+        rule: String,
+        #[command(flatten)]
+        policy: PolicyArgs,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Apply the rules now
     #[command(after_help = "Example: forebay admin tier run frames")]
     Run {
         /// The namespace
@@ -56,11 +71,16 @@ Examples:
     /// Delete copies in the cold tier to which nothing refers, and nothing did at a sweep a day ago or before
     #[command(after_help = "Example: forebay admin tier sweep")]
     Sweep(ServerArgs),
-    /// Remove the policy: nothing more goes, and what is cold comes back when it is read
-    #[command(after_help = "Example: forebay admin tier rm frames")]
+    /// Remove a rule, or all of them: nothing more goes by it, and what is cold comes back when it is read
+    #[command(after_help = "\
+Examples:
+  forebay admin tier rm frames checkpoints
+  forebay admin tier rm frames")]
     Rm {
         /// The namespace
         namespace: String,
+        /// The name of the rule; all of them otherwise
+        rule: Option<String>,
         #[command(flatten)]
         server: ServerArgs,
     },
@@ -85,6 +105,21 @@ pub struct PolicyArgs {
     recall: RecallArg,
 }
 
+impl From<PolicyArgs> for TierPolicy {
+    fn from(args: PolicyArgs) -> TierPolicy {
+        TierPolicy {
+            after_ms: args.after,
+            not_read_for_ms: args.not_read_for,
+            larger_than: args.larger_than.map(|size| size.0),
+            prefix: args.prefix,
+            recall: match args.recall {
+                RecallArg::Read => TierRecall::Read,
+                RecallArg::Never => TierRecall::Never,
+            },
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RecallArg {
     /// It comes back
@@ -106,17 +141,19 @@ pub async fn run(command: TierCommand) -> Outcome {
             policy,
             server,
         } => {
-            let policy = TierPolicy {
-                after_ms: policy.after,
-                not_read_for_ms: policy.not_read_for,
-                larger_than: policy.larger_than.map(|size| size.0),
-                prefix: policy.prefix,
-                recall: match policy.recall {
-                    RecallArg::Read => TierRecall::Read,
-                    RecallArg::Never => TierRecall::Never,
-                },
-            };
             let path = ["tier", &namespace];
+            let policy = TierPolicy::from(policy);
+            let tier: Tier = server.ask(Method::PUT, &path, &policy).await?;
+            show_tier(&server, &tier)
+        }
+        TierCommand::Add {
+            namespace,
+            rule,
+            policy,
+            server,
+        } => {
+            let path = ["tier", &namespace, "rules", &rule];
+            let policy = TierPolicy::from(policy);
             let tier: Tier = server.ask(Method::PUT, &path, &policy).await?;
             show_tier(&server, &tier)
         }
@@ -172,9 +209,14 @@ pub async fn run(command: TierCommand) -> Outcome {
                 )),
             }
         }
-        TierCommand::Rm { namespace, server } => {
-            admin::remove(&server, &["tier", &namespace]).await
-        }
+        TierCommand::Rm {
+            namespace,
+            rule,
+            server,
+        } => match rule {
+            Some(rule) => admin::remove(&server, &["tier", &namespace, "rules", &rule]).await,
+            None => admin::remove(&server, &["tier", &namespace]).await,
+        },
     }
 }
 
@@ -182,47 +224,48 @@ fn show_tier(server: &ServerArgs, tier: &Tier) -> Outcome {
     if server.json {
         return show::json(tier);
     }
-    let Some(policy) = &tier.policy else {
+    if tier.rules.is_empty() {
         return show::line(&format!(
             "{}: nothing goes to the cold tier",
             tier.namespace
         ));
-    };
-    let row = vec![
-        tier.namespace.clone(),
-        policy.after_ms.map_or("-".to_owned(), period::written),
-        policy
-            .not_read_for_ms
-            .map_or("-".to_owned(), period::written),
-        show::size(policy.larger_than.unwrap_or(64 << 10)),
-        match policy.prefix.is_empty() {
-            true => "-".to_owned(),
-            false => policy.prefix.clone(),
-        },
-        match policy.recall {
-            TierRecall::Read => "read",
-            TierRecall::Never => "never",
-        }
-        .to_owned(),
-        tier.last
-            .map_or("-".to_owned(), |pass| pass.cold.to_string()),
-        tier.last
-            .map_or("-".to_owned(), |pass| show::size(pass.cold_bytes)),
-        tier.last
-            .map_or("-".to_owned(), |pass| show::millis(pass.at)),
-    ];
+    }
+    let rows = tier.rules.iter().map(|(name, policy)| {
+        vec![
+            name.clone(),
+            policy.after_ms.map_or("-".to_owned(), period::written),
+            policy
+                .not_read_for_ms
+                .map_or("-".to_owned(), period::written),
+            show::size(policy.larger_than.unwrap_or(64 << 10)),
+            match policy.prefix.is_empty() {
+                true => "-".to_owned(),
+                false => policy.prefix.clone(),
+            },
+            match policy.recall {
+                TierRecall::Read => "read",
+                TierRecall::Never => "never",
+            }
+            .to_owned(),
+        ]
+    });
     let heading = [
-        "namespace",
+        "rule",
         "after",
         "not read for",
         "larger than",
         "prefix",
         "recall",
-        "cold",
-        "cold bytes",
-        "last pass",
     ];
-    show::table(&heading, vec![row])
+    show::table(&heading, rows.collect())?;
+    tier.last.map_or(Ok(()), |pass| {
+        show::line(&format!(
+            "{} values ({}) were cold at {}",
+            pass.cold,
+            show::size(pass.cold_bytes),
+            show::millis(pass.at)
+        ))
+    })
 }
 
 fn show_pass(server: &ServerArgs, pass: &TierPass) -> Outcome {

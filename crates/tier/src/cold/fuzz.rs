@@ -24,8 +24,8 @@ use tokio::runtime::{Builder, Runtime};
 use super::bucket::{Bucket, named};
 use super::fetch::Fetch;
 use super::format::{BLOCK_BYTES, trailer_bytes};
-use super::policy::Policy;
 use super::reads::Times;
+use super::rules::Rules;
 use super::s3::ColdUrl;
 use crate::kept_meta;
 
@@ -239,9 +239,9 @@ pub fn record(data: &[u8]) {
             }
         }
         2 => {
-            if let Ok(policy) = serde_json::from_slice::<Policy>(bytes) {
-                let again = serde_json::to_vec(&policy).expect("a policy is written");
-                assert_eq!(serde_json::from_slice(&again).ok(), Some(policy));
+            if let Ok(rules) = Rules::read(bytes) {
+                let again = serde_json::to_vec(&rules).expect("rules are written");
+                assert_eq!(Rules::read(&again).ok(), Some(rules));
             }
         }
         kind => {

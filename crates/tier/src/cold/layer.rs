@@ -14,8 +14,8 @@ use super::counters::{Counters, add};
 use super::fetch::Fetch;
 use super::mover::{Config, Mover, Recalling, WAIT_BYTES_MAX, outcome};
 use super::pins::Pin;
-use super::policy::{Policy, Recall};
 use super::reads::spot;
+use super::rules::Rules;
 use crate::namesake::still;
 
 /// Bytes may move between the look at a value and the look at its bytes; then the look is repeated.
@@ -114,7 +114,7 @@ impl<S: Store> Mover<S> {
                 return Err(error);
             };
             let whole = wanted == (0..meta.size);
-            if look == 0 && comes_back(meant) {
+            if look == 0 && Rules::of(meant).bring_back(address.key, &meta) {
                 let parts =
                     !whole && self.read_in_parts(away, meta.size, wanted.end - wanted.start);
                 let recall = match parts || whole {
@@ -166,12 +166,6 @@ impl<S: Store> Mover<S> {
             "the bytes of the value keep moving; try again",
         ))
     }
-}
-
-/// Whether a value that is read whole comes back.
-fn comes_back(namespace: &NamespaceInfo) -> bool {
-    let policy = Policy::of(namespace);
-    policy.unwrap_or_default().recall == Recall::Read
 }
 
 fn keeps_bytes() -> StoreError {

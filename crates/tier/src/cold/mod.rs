@@ -1,13 +1,13 @@
-//! The cold tier: values keep their place in a store, and their bytes go to a bucket of any S3 when policies say so.
+//! The cold tier: values keep their place in a store, and their bytes go to a bucket of any S3 when rules say so.
 //!
 //! [`Cold`] is a store over a store that can let bytes go ([`Store::let_go`](forebay_store::Store::let_go)). A value whose bytes went is
 //! listed, counted, conditioned, versioned, expired and deleted by the store below, as before; to read it, the bytes are fetched and
-//! checked, and come back as the namespace's [`Policy`] says.
+//! checked, and come back as the namespace's [`Rules`] say.
 //!
-//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions. `sweep`, `bloom`: what a crash left.
+//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: rules, deletions. `sweep`, `bloom`: what a crash left.
 //!   `buffers`: what they hold meanwhile.
 //! - `bucket`, `format`: copies in the bucket. `fetch`: their bytes, checked. `pins`: who reads which.
-//! - `policy`, `reads`: what goes, and when it was read last. `shared`: several processes on one store.
+//! - `rules`, `policy`, `reads`: what goes, and when it was read last. `shared`: several processes on one store.
 //! - `s3`, `http`: the client for the far side, over the crate `object_store`.
 //!
 //! # Invariants
@@ -36,6 +36,7 @@ mod pass;
 mod pins;
 mod policy;
 mod reads;
+mod rules;
 mod s3;
 mod shared;
 mod sweep;
@@ -45,6 +46,7 @@ pub use counters::Metrics;
 pub use layer::{Away, Cold, ColdBody};
 pub use mover::{Config, Mover};
 pub use pass::Passed;
-pub use policy::{POLICY, Policy, Recall};
+pub use policy::{Policy, Recall};
+pub use rules::{RULES, RULES_MAX, Rules};
 pub use s3::{ColdUrl, Secret};
 pub use sweep::Swept;

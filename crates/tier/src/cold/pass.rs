@@ -1,4 +1,4 @@
-//! Passes over namespaces: what their policies send away, and what else is done from time to time.
+//! Passes over namespaces: what their rules send away, and what else is done from time to time.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -16,8 +16,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::counters::add;
 use super::mover::Mover;
-use super::policy::Policy;
 use super::reads::{Reads, spot};
+use super::rules::Rules;
 use super::sweep::Swept;
 
 /// Values on their way out at the same time; each holds one part in memory.
@@ -26,7 +26,7 @@ const MOVES_MAX: usize = 4;
 pub(super) const DELETES_MAX: usize = 8;
 /// How soon a copy goes after its value.
 const TIDY: Duration = Duration::from_secs(5);
-/// How often policies are applied.
+/// How often rules are applied.
 pub(super) const PASS: Duration = Duration::from_secs(600);
 /// How often the bucket is compared with the store: once what a sweep has marked, at its end too, is a day old.
 const SWEEP: Duration = Duration::from_secs(25 * 3600);
@@ -40,7 +40,7 @@ pub struct Passed {
     pub moved: u64,
     /// Those bytes.
     pub moved_bytes: u64,
-    /// Values that the policy takes and whose bytes are cold, with those.
+    /// Values that the rules take and whose bytes are cold, with those.
     pub cold: u64,
     /// Their bytes.
     pub cold_bytes: u64,
@@ -92,7 +92,7 @@ impl<S: Store> Mover<S> {
         })
     }
 
-    /// Applies the policy of one namespace now, whoever's turn it is. Without one nothing moves.
+    /// Applies the rules of one namespace now, whoever's turn it is. Without any nothing moves.
     ///
     /// # Errors
     /// Of the store; what the bucket refuses is counted.
@@ -109,16 +109,16 @@ impl<S: Store> Mover<S> {
         };
         let info = self.hot.namespace(namespace)?;
         let mut passed = Passed::default();
-        if let Some(policy) = Policy::of(&info) {
-            self.begin_reads(&policy);
+        let rules = Rules::of(&info);
+        self.begin_reads(&rules);
+        for prefix in rules.prefixes() {
             let mut last = None;
-            loop {
-                let page = self.page(namespace, policy.prefix.as_bytes(), &last);
-                let page = page.await?;
-                self.move_some(&info, &policy, page.values, &mut passed, &mut between)
+            while !passed.gave_up {
+                let page = self.page(namespace, prefix.as_bytes(), &last).await?;
+                self.move_some(&info, &rules, page.values, &mut passed, &mut between)
                     .await;
                 last = page.last;
-                if last.is_none() || passed.gave_up {
+                if last.is_none() {
                     break;
                 }
             }
@@ -136,14 +136,14 @@ impl<S: Store> Mover<S> {
     async fn move_some(
         &self,
         info: &NamespaceInfo,
-        policy: &Policy,
+        rules: &Rules,
         values: Vec<(Bytes, Meta)>,
         passed: &mut Passed,
         between: &mut Between,
     ) {
         let mut going = Vec::new();
         for (key, meta) in values {
-            if !self.is_due(info, policy, &key, &meta) {
+            if !self.is_due(info, rules, &key, &meta) {
                 continue;
             }
             let address = Address::object(&info.name, &key);
@@ -208,27 +208,27 @@ impl<S: Store> Mover<S> {
         passed.gave_up |= gave_up.load(Relaxed);
     }
 
-    /// Whether a policy takes a value now.
-    fn is_due(&self, info: &NamespaceInfo, policy: &Policy, key: &[u8], meta: &Meta) -> bool {
+    /// Whether a rule takes a value now.
+    fn is_due(&self, info: &NamespaceInfo, rules: &Rules, key: &[u8], meta: &Meta) -> bool {
         let spot = spot(info.id, key);
-        policy.takes(key, meta, self.now(), self.last_read(spot)) && !self.is_resting(spot)
+        rules.take(key, meta, self.now(), self.last_read(spot)) && !self.is_resting(spot)
     }
 
-    /// Whether the policy that there is by now still takes it.
+    /// Whether the rules that there are by now still take it.
     fn is_still_due(&self, info: &NamespaceInfo, key: &[u8], meta: &Meta) -> bool {
         let info = self
             .hot
             .namespace(&info.name)
             .ok()
             .filter(|now| now.id == info.id);
-        let policy = info.as_deref().and_then(Policy::of);
-        info.zip(policy).is_some_and(|(info, policy)| {
-            self.begin_reads(&policy);
-            self.is_due(&info, &policy, key, meta)
+        info.is_some_and(|info| {
+            let rules = Rules::of(&info);
+            self.begin_reads(&rules);
+            self.is_due(&info, &rules, key, meta)
         })
     }
 
-    /// Applies every policy, if it is this process's turn.
+    /// Applies the rules of every namespace, if it is this process's turn.
     pub async fn run_all(&self) {
         let governed = self.begin_all_reads();
         self.share_reads().await;
@@ -244,25 +244,26 @@ impl<S: Store> Mover<S> {
                 Ok(_) => {}
                 Err(error) if error.kind().is_overtaken() => {}
                 Err(error) => {
-                    tracing::warn!(namespace = info.name, %error, "the tier policy was not applied");
+                    tracing::warn!(namespace = info.name, %error, "the tier rules were not applied");
                 }
             }
         }
     }
 
-    /// Notes reads from now on, where a policy asks for them.
-    fn begin_reads(&self, policy: &Policy) {
-        if policy.not_read_for_ms.is_some() {
+    /// Notes reads from now on, where a rule asks for them.
+    fn begin_reads(&self, rules: &Rules) {
+        if rules.ask_for_reads() {
             self.reads.begin(self.now());
         }
     }
 
-    /// The same for every policy; the namespaces that have one.
+    /// The same for all rules; the namespaces that have some.
     fn begin_all_reads(&self) -> Vec<Arc<NamespaceInfo>> {
         let mut governed = self.hot.namespaces();
         governed.retain(|info| {
-            let policy = Policy::of(info);
-            policy.inspect(|policy| self.begin_reads(policy)).is_some()
+            let rules = Rules::of(info);
+            self.begin_reads(&rules);
+            !rules.is_empty()
         });
         governed
     }

@@ -1,10 +1,8 @@
-//! Which values of a namespace go to the cold tier, and whether reading brings them back.
+//! Which values go to the cold tier by one rule, and whether reading brings them back.
 
-use forebay_store::{Attributes, Meta, NamespaceInfo};
+use forebay_store::Meta;
 use serde::{Deserialize, Serialize};
 
-/// The attribute of a namespace that holds its policy, as JSON.
-pub const POLICY: &str = "tier:cold";
 /// Smaller values cost more to ask for than to keep.
 const LARGER_THAN: u64 = 64 << 10;
 
@@ -57,31 +55,15 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The policy of a namespace. One that cannot be read moves nothing.
-    pub fn of(namespace: &NamespaceInfo) -> Option<Policy> {
-        let text = namespace.config.attributes.get(POLICY)?;
-        serde_json::from_slice(text)
-            .inspect_err(|error| {
-                tracing::warn!(namespace = namespace.name, %error, "the tier policy cannot be read");
-            })
-            .ok()
-    }
-
-    /// The attributes of a namespace with this policy, or with none; `None` when they have no room for it.
-    pub fn keep(policy: Option<&Policy>, attributes: &Attributes) -> Option<Attributes> {
-        let mut builder = attributes.to_builder();
-        match policy {
-            Some(policy) => builder.insert(POLICY, serde_json::to_vec(policy).ok()?),
-            None => builder.remove(POLICY),
-        }
-        builder.build()
+    /// Whether a value is one of those that go, as soon as it is old and unread enough.
+    pub fn covers(&self, key: &[u8], meta: &Meta) -> bool {
+        meta.size > self.larger_than && key.starts_with(self.prefix.as_bytes())
     }
 
     /// Whether a value goes that was read last at `read`, or is not known to have been read since then.
     pub fn takes(&self, key: &[u8], meta: &Meta, now: u64, read: u64) -> bool {
         let since = |time: u64| now.saturating_sub(time);
-        meta.size > self.larger_than
-            && key.starts_with(self.prefix.as_bytes())
+        self.covers(key, meta)
             && self.after_ms.is_none_or(|age| since(meta.modified) >= age)
             && self
                 .not_read_for_ms
@@ -91,7 +73,7 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use forebay_store::{Etag, VersionId};
+    use forebay_store::{Attributes, Etag, VersionId};
 
     use super::*;
 
@@ -124,20 +106,5 @@ mod tests {
         assert!(!takes("logs/a", 11, 1099, 1000), "too young");
         assert!(!takes("logs/a", 11, 1100, 1051), "read lately");
         assert!(!takes("logs/a", 11, 900, 0), "from a clock that went back");
-    }
-
-    #[test]
-    fn it_is_kept_beside_other_attributes() {
-        let others = Attributes::builder().set("s3:policy", "{}").build();
-        let others = others.expect("small");
-        let policy = Policy {
-            after_ms: Some(5),
-            ..Policy::default()
-        };
-        let kept = Policy::keep(Some(&policy), &others).expect("room");
-        assert_eq!(kept.get("s3:policy"), Some(&b"{}"[..]));
-        let read: Policy = serde_json::from_slice(kept.get(POLICY).expect("kept")).expect("JSON");
-        assert_eq!(read, policy);
-        assert_eq!(Policy::keep(None, &kept), Some(others));
     }
 }

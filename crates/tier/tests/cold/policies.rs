@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use forebay_store::{ByteRange, Store, Versioning};
-use forebay_tier::cold::{Bucket, Cold, Config, Policy, Recall};
+use forebay_store::{Attributes, ByteRange, Store, Versioning};
+use forebay_tier::cold::{Bucket, Cold, Config, Policy, RULES, Recall, Rules};
 
 use crate::support::{HOME, World, config, content, drain, object};
 
@@ -55,6 +55,111 @@ async fn by_age_size_and_prefix() {
     }
     let again = world.mover().run("ns").await.expect("run");
     assert_eq!((again.moved, again.cold, again.cold_bytes), (0, 1, 5000));
+}
+
+/// Whatever is under a prefix goes after so many days.
+fn after(prefix: &str, days: u64) -> Policy {
+    Policy {
+        after_ms: Some(days * DAY),
+        larger_than: 0,
+        prefix: prefix.to_owned(),
+        ..Policy::default()
+    }
+}
+
+#[tokio::test]
+async fn each_rule_moves_its_own_until_it_is_removed() {
+    let world = World::new(Versioning::Off).await;
+    let mut rules = Rules::default();
+    let large = Policy {
+        larger_than: 4000,
+        ..after("", 30)
+    };
+    assert!(rules.add("checkpoints", after("checkpoints/", 7)));
+    assert!(rules.add("large", large));
+    world.rules(&rules).await;
+    world.put("checkpoints/1", &content(1, 5000)).await;
+    world.put("checkpoints/2", &content(2, 10)).await;
+    world.put("large", &content(3, 5000)).await;
+    world.put("small", &content(4, 10)).await;
+    world.clock.advance(7 * DAY);
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!((passed.moved, passed.cold), (2, 2));
+    assert!(world.is_cold("checkpoints/1").await && world.is_cold("checkpoints/2").await);
+    world.clock.advance(23 * DAY);
+    let passed = world.mover().run("ns").await.expect("run");
+    let counts = (passed.moved, passed.cold, passed.cold_bytes);
+    assert_eq!(counts, (1, 3, 10_010), "none is counted for two rules");
+    assert!(world.is_cold("large").await && !world.is_cold("small").await);
+
+    assert!(rules.remove("large"));
+    world.rules(&rules).await;
+    world.put("later", &content(5, 5000)).await;
+    world.put("checkpoints/3", &content(6, 5000)).await;
+    world.clock.advance(60 * DAY);
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!((passed.moved, passed.cold), (1, 3));
+    assert!(world.is_cold("checkpoints/3").await && !world.is_cold("later").await);
+}
+
+#[tokio::test]
+async fn rules_for_keys_that_are_apart_leave_those_between() {
+    let world = World::new(Versioning::Off).await;
+    let mut rules = Rules::default();
+    assert!(rules.add("first", after("a/", 1)));
+    assert!(rules.add("last", after("z/", 1)));
+    world.rules(&rules).await;
+    for key in ["a/1", "m/1", "z/1"] {
+        world.put(key, &content(1, 100)).await;
+    }
+    world.clock.advance(DAY);
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!((passed.moved, passed.cold), (2, 2));
+    assert!(!world.is_cold("m/1").await);
+}
+
+#[tokio::test]
+async fn what_a_rule_that_says_never_does_not_cover_comes_back() {
+    let world = World::new(Versioning::Off).await;
+    let mut rules = Rules::default();
+    let never = Policy {
+        recall: Recall::Never,
+        ..after("logs/", 1)
+    };
+    assert!(rules.add("logs", never));
+    assert!(rules.add("checkpoints", after("checkpoints/", 1)));
+    world.rules(&rules).await;
+    for key in ["checkpoints/1", "logs/1"] {
+        world.put_away(key, b"these bytes").await;
+        assert_eq!(world.get(key).await, b"these bytes");
+    }
+    assert!(!world.is_cold("checkpoints/1").await);
+    assert!(world.is_cold("logs/1").await);
+}
+
+#[tokio::test]
+async fn a_policy_that_was_kept_before_there_were_rules_is_applied() {
+    let world = World::new(Versioning::Off).await;
+    let kept = r#"{"after_ms":86400000,"larger_than":0,"prefix":"logs/","recall":"never"}"#;
+    let attributes = Attributes::builder().set(RULES, kept).build();
+    world.attributes(attributes.expect("small")).await;
+    world.put("logs/1", b"these bytes").await;
+    world.put("other", b"these bytes").await;
+    world.clock.advance(DAY);
+    assert_eq!(world.mover().run("ns").await.expect("run").moved, 1);
+    assert_eq!(world.get("logs/1").await, b"these bytes");
+    assert!(world.is_cold("logs/1").await && !world.is_cold("other").await);
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_read_move_nothing() {
+    let world = World::new(Versioning::Off).await;
+    let attributes = Attributes::builder().set(RULES, r#"{"rules":1}"#).build();
+    world.attributes(attributes.expect("small")).await;
+    world.put("key", &content(1, 500_000)).await;
+    world.clock.advance(1000 * DAY);
+    assert_eq!(world.mover().run("ns").await.expect("run").moved, 0);
+    assert!(!world.is_cold("key").await);
 }
 
 #[tokio::test]

@@ -8,11 +8,11 @@ use forebay_mem::{Buf, Pool};
 use forebay_store::suite::TestClock;
 pub use forebay_store::suite::content;
 use forebay_store::{
-    Address, After, Body, ByteRange, DeleteOptions, ListOptions, MemoryStore, Meta,
+    Address, After, Attributes, Body, ByteRange, DeleteOptions, ListOptions, MemoryStore, Meta,
     NamespaceConfig, Object, Result, Seal, Space, Store, StoreOptions, Upload, VersionId,
     VersionItem, Versioning,
 };
-use forebay_tier::cold::{Bucket, Cold, Config, Mover, Policy, Recall};
+use forebay_tier::cold::{Bucket, Cold, Config, Mover, Policy, Recall, Rules};
 use object_store::ObjectStore;
 use tokio::runtime::Handle;
 
@@ -104,16 +104,29 @@ impl World {
     }
 
     pub async fn policy(&self, policy: &Policy) {
+        self.rules(&Rules::only(policy.clone())).await;
+    }
+
+    pub async fn rules(&self, rules: &Rules) {
         let info = self.hot.namespace("ns").expect("namespace");
-        let mut config = info.config.clone();
-        config.attributes = Policy::keep(Some(policy), &config.attributes).expect("room");
+        self.attributes(rules.keep(&info.config.attributes).expect("room"))
+            .await;
+    }
+
+    pub async fn attributes(&self, attributes: Attributes) {
+        let info = self.hot.namespace("ns").expect("namespace");
+        let config = NamespaceConfig {
+            attributes,
+            ..info.config.clone()
+        };
         let changed = self.hot.update_namespace("ns", None, config).await;
-        changed.expect("policy");
+        changed.expect("attributes");
     }
 
     /// Nothing comes back by reading it.
     pub async fn never_back(&self) {
         let policy = Policy {
+            larger_than: 0,
             recall: Recall::Never,
             ..Policy::default()
         };

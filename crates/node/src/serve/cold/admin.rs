@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_control::api::{Swept, Tier, TierPass, TierPolicy, TierRecall};
 use forebay_control::{ColdTier, Error, Kind, Result};
-use forebay_store::{Address, ErrorKind, NamespaceInfo, Store, VersionId};
-use forebay_tier::cold::{Cold, Mover, Passed, Policy, Recall};
+use forebay_store::{Address, Attributes, ErrorKind, NamespaceInfo, Store, VersionId};
+use forebay_tier::cold::{Cold, Mover, Passed, Policy, RULES_MAX, Recall, Rules};
 
 use crate::serve::leaf::Leaf;
 
@@ -19,10 +19,38 @@ pub struct Administered {
 
 impl Administered {
     fn shown(&self, info: &NamespaceInfo) -> Tier {
+        let rules = Rules::of(info);
+        let rules = rules
+            .iter()
+            .map(|(name, policy)| (name.to_owned(), shown(policy)));
         Tier {
             namespace: info.name.clone(),
-            policy: Policy::of(info).map(shown),
+            rules: rules.collect(),
             last: self.mover.passed(info).map(told),
+        }
+    }
+
+    /// Gives a namespace the rules that are made of its attributes.
+    async fn change(
+        &self,
+        namespace: &str,
+        change: impl Fn(&Attributes) -> Result<Rules>,
+    ) -> Result<Tier> {
+        loop {
+            let info = self.store.namespace(namespace)?;
+            let mut config = info.config.clone();
+            let rules = change(&config.attributes)?;
+            config.attributes = rules.keep(&config.attributes).ok_or_else(|| {
+                Error::new(Kind::Invalid, "the namespace has no room for the rules")
+            })?;
+            let revision = Some(info.revision);
+            let updated = self.store.update_namespace(namespace, revision, config);
+            match updated.await {
+                Ok(info) => return Ok(self.shown(&info)),
+                // Somebody else changed it meanwhile: that change is kept.
+                Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }
@@ -37,25 +65,35 @@ impl ColdTier for Administered {
         namespace: &'a str,
         policy: Option<TierPolicy>,
     ) -> Pin<Box<dyn Future<Output = Result<Tier>> + Send + 'a>> {
-        Box::pin(async move {
-            let policy = policy.map(meant);
-            loop {
-                let info = self.store.namespace(namespace)?;
-                let mut config = info.config.clone();
-                config.attributes =
-                    Policy::keep(policy.as_ref(), &config.attributes).ok_or_else(|| {
-                        Error::new(Kind::Invalid, "the namespace has no room for a policy")
-                    })?;
-                let revision = Some(info.revision);
-                let updated = self.store.update_namespace(namespace, revision, config);
-                match updated.await {
-                    Ok(info) => return Ok(self.shown(&info)),
-                    // A door changed it meanwhile: its change is kept.
-                    Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
-                    Err(error) => return Err(error.into()),
-                }
+        let rules = policy.map(|policy| Rules::only(meant(policy)));
+        let rules = rules.unwrap_or_default();
+        Box::pin(self.change(namespace, move |_| Ok(rules.clone())))
+    }
+
+    fn set_rule<'a>(
+        &'a self,
+        namespace: &'a str,
+        rule: &'a str,
+        policy: Option<TierPolicy>,
+    ) -> Pin<Box<dyn Future<Output = Result<Tier>> + Send + 'a>> {
+        let policy = policy.map(meant);
+        Box::pin(self.change(namespace, move |attributes| {
+            let mut rules = Rules::kept(attributes).map_err(|error| {
+                let message = format!("the rules that there are cannot be read: {error}");
+                Error::new(Kind::Failed, message)
+            })?;
+            match &policy {
+                Some(policy) if rules.add(rule, policy.clone()) => Ok(rules),
+                Some(_) => Err(Error::full(format!(
+                    "a namespace has at most {RULES_MAX} rules"
+                ))),
+                None if rules.remove(rule) => Ok(rules),
+                None => Err(Error::new(
+                    Kind::NotFound,
+                    format!("{namespace} has no rule {rule:?}"),
+                )),
             }
-        })
+        }))
     }
 
     fn run<'a>(
@@ -84,12 +122,12 @@ impl ColdTier for Administered {
     }
 }
 
-fn shown(policy: Policy) -> TierPolicy {
+fn shown(policy: &Policy) -> TierPolicy {
     TierPolicy {
         after_ms: policy.after_ms,
         not_read_for_ms: policy.not_read_for_ms,
         larger_than: Some(policy.larger_than),
-        prefix: policy.prefix,
+        prefix: policy.prefix.clone(),
         recall: match policy.recall {
             Recall::Read => TierRecall::Read,
             Recall::Never => TierRecall::Never,

@@ -4,7 +4,7 @@ use forebay_store::suite::{check_seed, corpus};
 
 use super::*;
 use crate::cold::format::Summing;
-use crate::cold::policy::Recall;
+use crate::cold::policy::{Policy, Recall};
 
 /// Compares each seed with its file, then replays all files.
 fn replay(target: &str, seeds: Vec<(&str, Vec<u8>)>, run: fn(&[u8])) {
@@ -168,6 +168,8 @@ fn records() {
         prefix: "logs/".to_owned(),
         recall: Recall::Never,
     };
+    let mut rules = Rules::only(Policy::default());
+    assert!(rules.add("logs", policy.clone()));
     let seed = |kind: u8, bytes: &[u8]| [&[kind][..], bytes].concat();
     let url = b"s3://freezer/a/b?endpoint=http://127.0.0.1:9000&region=eu-1&profile=cold&credentials=FILE&ca=FILE";
     let seeds = vec![
@@ -181,6 +183,12 @@ fn records() {
         (
             "policy_twice",
             seed(2, br#"{"after_ms":1,"after_ms":18446744073709551616}"#),
+        ),
+        ("rules", seed(2, &serde_json::to_vec(&rules).expect("JSON"))),
+        ("rules_none", seed(2, br#"{"rules":{}}"#)),
+        (
+            "rules_twice",
+            seed(2, br#"{"rules":{"a":{},"a":{"after_ms":1}},"after_ms":1}"#),
         ),
         (
             "name",
