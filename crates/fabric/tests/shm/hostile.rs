@@ -449,7 +449,7 @@ fn scribbles_by_seed() {
 
 /// Talks and moves bytes for ever, and panics when one is wrong.
 async fn good_client(sessions: &Arc<Sessions>, pool: &Pool) -> JoinHandle<()> {
-    let session = ends::session_of(&sessions, "good");
+    let session = ends::session_of(sessions, "good");
     let (accepted, client) = ends::joined(sessions, &session).await;
     let pool = pool.clone();
     spawn_local(async move {
