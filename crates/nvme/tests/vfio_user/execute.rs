@@ -159,8 +159,9 @@ async fn calls_that_do_not_end_leave_buffers_to_others() {
     assert_eq!(ended.unwrap(), 1);
     let mut other = Host::new(&world, DoorbellMode::Shadow).await;
     let near = other.memory(BYTES).await;
-    let stored = tokio::time::timeout(TIME, other.store(b"other", &near, BYTES)).await;
-    assert_eq!(stored.expect("a buffer").status, Status::SUCCESS);
+    let blocks = near.point(write(1, 0, 2048), 0, BYTES).unwrap();
+    let written = tokio::time::timeout(TIME, other.execute(&blocks)).await;
+    assert_eq!(written.expect("a buffer").status, Status::SUCCESS);
 }
 
 #[tokio::test]
