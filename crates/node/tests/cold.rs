@@ -256,6 +256,31 @@ async fn of_rules_that_are_added_at_the_same_time_none_is_lost() {
     assert_eq!(refused.kind(), forebay_client::Kind::Limit, "{refused}");
 }
 
+#[test]
+fn an_old_version_is_recalled_by_its_id() {
+    let (far_place, far) = far_side();
+    let place = Place::new();
+    let server = place.serve(&["--cold", &url(&far, &far_place)]);
+    let create = ["admin", "namespace", "create", "data", "--versioning"];
+    server.ok(&[&create[..], &["enabled"]].concat());
+    for seed in [1, 2] {
+        put(&server, &place, "fb://data/key", &bytes(seed, 300_000));
+    }
+    let set = ["admin", "tier", "set", "data", "--larger-than", "1KiB"];
+    server.ok(&[&set[..], &["--recall", "never"]].concat());
+    let passed = &server.json(&["admin", "tier", "run", "data"])[0];
+    assert_eq!(passed["moved"], 2, "{passed}");
+    let listed = server.json(&["ls", "--versions", "fb://data/key"]);
+    let old = listed[1]["version"].as_str().unwrap();
+    let recall = ["admin", "tier", "recall", "fb://data/key", "--version"];
+    let recall = |id| server.run(&[&recall[..], &[id, "--json"]].concat());
+    for was_cold in [true, false] {
+        let told: serde_json::Value = serde_json::from_str(&recall(old).expect(0).out).unwrap();
+        assert_eq!(told["recalled"], was_cold, "{told}");
+    }
+    recall("null").expect(3);
+}
+
 /// Tries again until it holds.
 #[track_caller]
 fn wait_until(holds: impl Fn() -> bool) {

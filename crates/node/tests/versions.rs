@@ -224,3 +224,42 @@ fn what_is_kept_with_an_object_is_shown_by_every_door() {
         assert_eq!(listed, shown);
     }
 }
+
+/// By whichever command, door and form.
+#[test]
+fn a_version_is_written_in_one_way() {
+    let place = Place::new();
+    let server = serve(&place, &[]);
+    let body = bytes(3, 300_000);
+    let put = ["cp", "-", "fb://docs/a"];
+    server.run_on(&put, &body).expect(0);
+    let listed = &server.json(&["ls", "--versions", "fb://docs/a"])[0];
+    let id = listed["version"].as_str().unwrap();
+    assert_eq!(server.json(&["stat", "fb://docs/a"])[0]["version"], id);
+    // Digits alone are no number in ten's.
+    for wrong in ["12", "yesterday", &id[1..]] {
+        let recall = ["admin", "tier", "recall", "fb://docs/a", "--version", wrong];
+        let ran = server.run(&recall).expect(2);
+        let words = ["32 hexadecimal digits", "forebay ls --versions"];
+        assert!(words.iter().all(|word| ran.err.contains(word)), "{ran:?}");
+    }
+    assert_eq!(server.terminate(), Some(0));
+
+    let path = place.data().join("data");
+    let mut data = fs::read(&path).unwrap();
+    let mut windows = data.windows(64);
+    let at = windows.position(|window| *window == body[200_000..200_064]);
+    data[at.unwrap()] ^= 4;
+    fs::write(&path, &data).unwrap();
+    let server = place.serve(&["--no-s3"]);
+    assert_eq!(server.json(&["stat", "fb://docs/a"])[0]["version"], id);
+    let shown = server.ok(&["stat", "fb://docs/a"]);
+    assert!(shown.contains(&format!("version    {id}")), "{shown}");
+    let scrub = server.run(&["admin", "scrub"]).expect(1).out;
+    let shown = format!("fb://docs/a (version {id}): ");
+    assert!(scrub.contains(&shown), "{scrub}");
+    let scrub = server.run(&["admin", "scrub", "--json"]).expect(1).out;
+    let report: Value = serde_json::from_str(&scrub).unwrap();
+    assert_eq!(report["damaged"], 1, "{report}");
+    assert_eq!(report["findings"][0]["version"], id, "{report}");
+}

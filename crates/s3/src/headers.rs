@@ -95,7 +95,7 @@ pub(crate) fn etag_value(etag: &Etag) -> HeaderValue {
 }
 
 /// A version as S3 clients see it: 32 hexadecimal digits, or `null`.
-pub(crate) fn version_text(version: VersionId) -> String {
+pub fn version_text(version: VersionId) -> String {
     if version == VersionId::NULL {
         return "null".to_owned();
     }
@@ -111,9 +111,9 @@ pub(crate) fn version_value(version: VersionId) -> HeaderValue {
 }
 
 /// Reads what [`version_text`] writes.
-pub(crate) fn parse_version(text: &str) -> Outcome<VersionId> {
+pub fn read_version(text: &str) -> Option<VersionId> {
     if text == "null" {
-        return Ok(VersionId::NULL);
+        return Some(VersionId::NULL);
     }
     let legal = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     legal
@@ -121,6 +121,11 @@ pub(crate) fn parse_version(text: &str) -> Outcome<VersionId> {
         .flatten()
         .filter(|id| *id != 0)
         .map(VersionId)
+}
+
+/// The version that a request names.
+pub(crate) fn parse_version(text: &str) -> Outcome<VersionId> {
+    read_version(text)
         .ok_or_else(|| Refusal::argument("versionId", text, "Invalid version id specified"))
 }
 

@@ -73,5 +73,6 @@ pub use auth::{AccessKey, AccessKeys};
 pub use config::{Config, EtagKind};
 pub use direct::Direct;
 pub use door::{Clock, Door};
+pub use headers::{read_version, version_text};
 pub use lifecycle::Swept;
 pub use metrics::Metrics;

@@ -17,6 +17,7 @@ use super::period;
 use super::server::ServerArgs;
 use super::show;
 use super::tiers::{self, TierCommand};
+use super::versions;
 use crate::environment::variable;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -509,7 +510,16 @@ async fn quota(command: QuotaCommand) -> Outcome {
 async fn scrub(server: &ServerArgs) -> Outcome {
     let report: ScrubReport = server.ask(Method::POST, &["scrub"], &json!({})).await?;
     if server.json {
-        show::json(&report)?;
+        let findings = report.findings.iter().map(|finding| {
+            json!({
+                "namespace": finding.namespace, "key": finding.key,
+                "version": finding.version.map(versions::text), "what": finding.what,
+            })
+        });
+        show::json(&json!({
+            "objects": report.objects, "bytes": report.bytes, "elapsed_ms": report.elapsed_ms,
+            "damaged": report.damaged, "findings": findings.collect::<Vec<_>>(),
+        }))?;
     } else {
         show::line(&format!(
             "{} objects, {} read in {:.1} s, {} damaged",
@@ -523,9 +533,10 @@ async fn scrub(server: &ServerArgs) -> Outcome {
                 "  fb://{}/{}{}: {}",
                 finding.namespace,
                 finding.key,
-                finding
-                    .version
-                    .map_or_else(String::new, |version| format!(" (version {version})")),
+                finding.version.map_or_else(String::new, |version| format!(
+                    " (version {})",
+                    versions::text(version)
+                )),
                 finding.what
             );
             show::line(&show::plain(&line))?;

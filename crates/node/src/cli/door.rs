@@ -9,7 +9,7 @@ use forebay_proto::s3::tags::Tags;
 use futures_util::stream::{self, StreamExt};
 
 use super::address::Address;
-use super::{glob, show};
+use super::{glob, show, versions};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// What is wrong with a key that S3 lists and does not take.
@@ -129,7 +129,7 @@ impl Door {
                 true => "binary/octet-stream".to_owned(),
                 false => attributes.content_type,
             },
-            version: (stat.version != 0).then(|| stat.version.to_string()),
+            version: (stat.version != 0).then(|| versions::text(stat.version)),
             crc64nvme: stat.crc64nvme,
             metadata: attributes.metadata,
             cache_control: attributes.cache_control,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::address::Address;
 use super::server::ServerArgs;
-use super::{admin, period, show};
+use super::{admin, period, show, versions};
 use crate::exit::{Exit, Failure, Outcome};
 
 #[derive(Debug, Subcommand)]
@@ -62,8 +62,8 @@ Examples:
     Recall {
         /// fb://NAMESPACE/KEY
         object: Address,
-        /// Which version; the current one otherwise
-        #[arg(long)]
+        /// Which version, as `ls --versions` shows it; the current one otherwise
+        #[arg(long, value_name = "ID", value_parser = versions::parse)]
         version: Option<u64>,
         #[command(flatten)]
         server: ServerArgs,

@@ -1,7 +1,8 @@
-//! Versions of objects: the list of them, and the one that `--version-id` means. S3 alone tells them apart.
+//! Versions of objects: how they are written, the list of them, and the one that `--version-id` means, which S3 alone tells apart.
 
 use forebay_client::direct::{Choice, Path};
 use forebay_client::{Client, Error, ListedVersion};
+use forebay_store::VersionId;
 use serde_json::json;
 
 use super::address::Address;
@@ -9,6 +10,23 @@ use super::door::Door;
 use super::server::{Clients, ServerArgs};
 use super::{glob, show};
 use crate::exit::{Exit, Failure, Outcome};
+
+/// A version as every command writes it: as S3 does.
+pub fn text(version: u64) -> String {
+    forebay_s3::version_text(VersionId(version))
+}
+
+/// Reads what [`text`] writes.
+pub fn parse(id: &str) -> Result<u64, String> {
+    let read = forebay_s3::read_version(id).map(|VersionId(version)| version);
+    read.ok_or_else(|| none(id, "fb://NAMESPACE/KEY"))
+}
+
+fn none(id: &str, address: &str) -> String {
+    format!(
+        "{id:?} names no version: that is 32 hexadecimal digits or null, as `forebay ls --versions {address}` shows it"
+    )
+}
 
 /// A client for the version of an object that is meant.
 pub async fn client(server: &ServerArgs, id: &str, connections: usize) -> Outcome<Client> {
@@ -53,10 +71,9 @@ pub fn failed(error: Error, address: &Address, id: &str) -> Failure {
             Exit::NotFound,
             format!("there is no version {id} of {address}"),
         ),
-        Error::Refused(refusal) if refusal.status == 400 => (
-            Exit::Usage,
-            format!("{id:?} names no version: `forebay ls --versions {address}` shows them"),
-        ),
+        Error::Refused(refusal) if refusal.status == 400 => {
+            (Exit::Usage, none(id, &address.to_string()))
+        }
         _ => return error.into(),
     };
     Failure::new(exit, words)
