@@ -575,3 +575,65 @@ fn wrong_devices_are_told_in_one_line() {
     }
     nvme(&["keys", "s3://x/1"]).expect(2);
 }
+
+#[test]
+fn what_names_a_number_gets_it_whatever_else_is_shown() {
+    let place = Place::new();
+    let other = ["--export", "disk=memory:1MiB"];
+    // One number twice, of either kind: nothing has one after that.
+    for second in ["--nvme-namespace=more=1", "--export=more=memory:1MiB:1"] {
+        let flags = [&other[..], &["--nvme-namespace", "cache=1", second]].concat();
+        let ran = place.try_serve(&flags).err().unwrap().expect(1);
+        let words = "namespace identifier 1 belongs to ";
+        assert!(ran.err.contains(words), "{ran:?}");
+    }
+    let server = place.serve(&other);
+    assert!(
+        server
+            .ok(&["admin", "namespace", "list", "--json"])
+            .is_empty()
+    );
+    assert_eq!(json(&["list", &server.doors["nvme"]])[0]["nsid"], 1);
+    drop(server);
+
+    let place = Place::new();
+    let server = place.serve(&[&other[..], &["--nvme-namespace", "cache=1"]].concat());
+    let told = json(&["list", &server.doors["nvme"]]);
+    let told = told.iter().map(|one| (&one["nsid"], &one["keeps"]));
+    let keys = (&1.into(), &"keys".into());
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [keys, (&2.into(), &"blocks".into())]
+    );
+}
+
+#[test]
+fn doors_that_are_closed_show_nothing() {
+    let place = Place::new();
+    let shown = [
+        "--no-nvme",
+        "--nvme-value",
+        "1GiB",
+        "--export",
+        "disk=/none",
+    ];
+    let server = place.serve(&[&shown[..], &["--nvme-namespace", "values=1"]].concat());
+    assert!(
+        server
+            .ok(&["admin", "namespace", "list", "--json"])
+            .is_empty()
+    );
+    assert_eq!(server.terminate(), Some(0));
+    // One of them is open.
+    let sockets = place.path("vm");
+    let open = ["--vfio-user", sockets.to_str().unwrap()];
+    let refused = place.try_serve(&[&shown[..], &open].concat());
+    assert!(
+        refused
+            .err()
+            .unwrap()
+            .expect(2)
+            .err
+            .contains("--nvme-value")
+    );
+}

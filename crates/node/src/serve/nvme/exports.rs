@@ -8,14 +8,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use forebay_control::{Identities, ROOT_TENANT};
+use forebay_control::ROOT_TENANT;
 use forebay_io::files::{Directory, OpenFile};
 use forebay_io::{Disk, OpenOptions, random};
 use forebay_nvme::target::Backing;
-use forebay_store::Store;
 use sha2::{Digest, Sha256};
 
-use super::flag;
 use super::flags::{Export, Place};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{absolute, whole_file};
@@ -58,27 +56,14 @@ impl Exported {
     }
 }
 
-/// Opens what the flags export, each under a number; names of which nothing is exported lose theirs first.
-pub async fn open<S: Store>(
-    flags: &[Export],
-    dir: &Path,
-    identities: &Identities<S>,
-) -> Outcome<Vec<Exported>> {
-    for Export { name, .. } in flags.iter().filter(|one| one.place.is_none()) {
-        let forgotten = identities.unpublish_block(name).await;
-        forgotten.map_err(|error| flag("export", name, error))?;
-    }
-    let mut exports = Vec::new();
-    for Export { name, place, nsid } in flags {
-        let Some(place) = place else {
-            continue;
-        };
-        let exported = open_one(name, place, dir, identities.is_shared())?;
-        let published = identities.publish_block(name, *nsid).await;
-        published.map_err(|error| flag("export", name, error))?;
-        exports.push(exported);
-    }
-    Ok(exports)
+/// Opens what the flags export. `shared`: other servers may have files of their own for the same names.
+pub fn open(flags: &[Export], dir: &Path, shared: bool) -> Outcome<Vec<Exported>> {
+    let placed = flags
+        .iter()
+        .filter_map(|one| Some((&one.name, one.place.as_ref()?)));
+    placed
+        .map(|(name, place)| open_one(name, place, dir, shared))
+        .collect()
 }
 
 fn open_one(name: &str, place: &Place, dir: &Path, shared: bool) -> Outcome<Exported> {

@@ -4,6 +4,7 @@ mod exports;
 pub mod flags;
 mod follow;
 pub mod metrics;
+mod numbers;
 mod peer;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use forebay_bench::Size;
 use forebay_control::{Admin, Identities, Published, What};
 use forebay_io::SystemClock;
 use forebay_io::files::OpenFile;
@@ -56,29 +58,23 @@ impl<S: Store> Nvme<S> {
         store: Arc<S>,
         pool: Pool,
     ) -> Outcome<Arc<Nvme<S>>> {
-        let value_bytes_max = u32::try_from(args.nvme_value.0).ok();
-        let value_bytes_max = value_bytes_max.filter(|bytes| *bytes <= target::VALUE_BYTES_MAX);
-        let Some(value_bytes_max) = value_bytes_max else {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--nvme-value: hosts move a value with one command, at most 128MiB",
-            ));
-        };
-        let exports = exports::open(&args.export, &args.dir, &identities).await?;
-        for wanted in &args.nvme_namespace {
-            let name = &wanted.namespace;
-            let published = admin.publish_namespace(name, wanted.nsid).await;
-            published.map_err(|error| flag("nvme-namespace", name, error))?;
+        let mut config = TargetConfig::default();
+        let mut exports = Vec::new();
+        // What closed doors would show is nobody's matter.
+        if !args.no_nvme || args.vfio_user.is_some() {
+            config.value_bytes_max = value_bytes_max(args.nvme_value)?;
+            exports = exports::open(&args.export, &args.dir, identities.is_shared())?;
+            let namespaces = &args.nvme_namespace;
+            numbers::give(&args.export, namespaces, admin, &identities, &*store).await?;
         }
         let uuid = identities.subsystem_uuid().await?;
         let config = TargetConfig {
             nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", hyphenated(&uuid)),
             serial: uuid.chars().take(20).collect(),
-            value_bytes_max,
             controllers_max: u16::try_from(args.connections).unwrap_or(u16::MAX),
             allow_any_host: args.nvme_allow_any_host,
             tls_required: args.nvme_tls == NvmeTls::Required,
-            ..TargetConfig::default()
+            ..config
         };
         let clock = Arc::new(SystemClock::default());
         let target = Arc::new(Target::new(store.clone(), pool, clock, config));
@@ -155,6 +151,17 @@ impl<S: Store> Nvme<S> {
         }
         Ok(())
     }
+}
+
+fn value_bytes_max(flag: Size) -> Outcome<u32> {
+    let bytes = u32::try_from(flag.0).ok();
+    let bytes = bytes.filter(|bytes| *bytes <= target::VALUE_BYTES_MAX);
+    bytes.ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            "--nvme-value: hosts move a value with one command, at most 128MiB",
+        )
+    })
 }
 
 fn owner(dir: &Path) -> Outcome<Owner> {
