@@ -286,3 +286,36 @@ fn a_cluster_is_waited_for() {
         assert!(ran.err.contains(flag), "{ran:?}");
     }
 }
+
+#[test]
+fn what_nobody_could_be_asked_at_makes_no_directory() {
+    let place = Place::new();
+    let device = "--device=nvme+tcp://[::1]:1/nqn.2026-01.com.example:a/1";
+    let wrong: [(&[&str], &str); 6] = [
+        (
+            &["--device=kv://[::1]:1/nqn.2026-01.com.example:a/1"],
+            "nvme+tcp://HOST[:PORT]/SUBNQN/NSID or nvme+vfio-user:///SOCKET/NSID",
+        ),
+        (&["--device=kv:///run/cntrl/1"], "nvme+vfio-user"),
+        (&["--device=/dev/nvme0n1"], "nvme+tcp"),
+        (
+            &[device, "--device-host-nqn=x"],
+            "NVMe Qualified Name: nqn.",
+        ),
+        (
+            &["--otlp=https://localhost:4317"],
+            "only http:// collectors",
+        ),
+        (&["--otlp=junk"], "only http:// collectors"),
+    ];
+    for (flags, words) in wrong {
+        let ran = refused_with(&place, flags);
+        assert!(ran.err.contains(words), "{flags:?}: {ran:?}");
+    }
+    let ran = refused_with(
+        &place,
+        &["--device=kv://[::1]:1/nqn.2026-01.com.example:a/1"],
+    );
+    assert!(!ran.err.contains(" or kv"), "{ran:?}");
+    assert!(!place.data().exists());
+}

@@ -637,3 +637,25 @@ fn doors_that_are_closed_show_nothing() {
             .contains("--nvme-value")
     );
 }
+
+#[test]
+fn what_has_no_end_is_refused_when_it_is_longer_than_a_value() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "values=7", "--nvme-value", "1MiB"]);
+    let values = device(&server, 7);
+    for (file, stdin) in [("/dev/zero", "/dev/null"), ("-", "/dev/zero")] {
+        // As much as all of it would take nobody has.
+        let mut store = std::process::Command::new("sh");
+        store.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh"]);
+        store.args([env!("CARGO_BIN_EXE_forebay"), "nvme", "store", &values]);
+        store
+            .args(["key", file])
+            .stdin(fs::File::open(stdin).unwrap());
+        let ran = harness::Ran::new(store.output().unwrap()).expect(5);
+        assert!(ran.err.contains("Invalid Value Size"), "{ran:?}");
+    }
+    nvme(&["exist", &values, "key"]).expect(3);
+    let file = place.path("file");
+    fs::write(&file, bytes(1, 1 << 20)).unwrap();
+    nvme(&["store", &values, "key", file.to_str().unwrap()]).expect(0);
+}

@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use forebay_bench::Size;
-use forebay_nvme::initiator::NamespaceUrl;
+use forebay_nvme::initiator::{NamespaceUrl, Scheme};
 
 use super::cache::flags::CacheArgs;
 use super::cold::ColdArgs;
 use super::exec::ExecArgs;
 use super::leaf::{CephArgs, Place};
-use super::nvme::flags::{Export, NvmeTls, Publish};
+use super::nvme::flags::{Export, NvmeTls, Publish, host_nqn};
 
 /// What keeps the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,27 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(wrong)
 }
 
+/// Where traces go: this program speaks no TLS to collectors.
+#[cfg(feature = "otlp")]
+fn collector(text: &str) -> Result<String, String> {
+    let url = text.parse::<http::Uri>().ok();
+    let is_http = |url: &http::Uri| url.scheme_str() == Some("http") && url.host().is_some();
+    match url.as_ref().is_some_and(is_http) {
+        true => Ok(text.to_owned()),
+        false => Err("there are only http:// collectors, such as http://127.0.0.1:4317".to_owned()),
+    }
+}
+
+/// A namespace that can keep the values.
+fn blocks(text: &str) -> Result<NamespaceUrl, String> {
+    let url = text.parse().ok();
+    let url = url.filter(|url: &NamespaceUrl| url.scheme == Scheme::Block);
+    url.ok_or_else(|| {
+        "values lie on nvme+tcp://HOST[:PORT]/SUBNQN/NSID or nvme+vfio-user:///SOCKET/NSID"
+            .to_owned()
+    })
+}
+
 /// With less, transfers of the usual sizes find no buffers.
 fn memory(text: &str) -> Result<Size, String> {
     match text.parse::<Size>()? {
@@ -110,10 +131,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::Engine)]
     pub backend: Backend,
     /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID or nvme+vfio-user:///SOCKET/NSID; DIR keeps their index, and belongs to it
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = blocks)]
     pub device: Option<NamespaceUrl>,
     /// Our NVMe Qualified Name for the device [default: of /etc/nvme/hostnqn, else one that is made up once and kept in DIR]
-    #[arg(long, value_name = "NQN", requires = "device")]
+    #[arg(long, value_name = "NQN", requires = "device", value_parser = host_nqn)]
     pub device_host_nqn: Option<String>,
     /// What proves it (DH-HMAC-CHAP): DHHC-1:... [env: FOREBAY_DEVICE_CHAP_SECRET]
     #[arg(long, value_name = "SECRET", requires = "device")]
@@ -251,7 +272,7 @@ pub struct ServeArgs {
     pub log_format: LogFormat,
     /// Send traces to an OpenTelemetry collector (gRPC), such as http://127.0.0.1:4317
     #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = collector)]
     pub otlp: Option<String>,
     #[command(flatten)]
     pub ceph: CephArgs,

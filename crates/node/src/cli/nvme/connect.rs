@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::super::show;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::serve::nvme::flags::tls_key;
+use crate::serve::nvme::flags::{host_nqn, tls_key};
 
 /// Where a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ const HEADING: &str = "Host";
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Our NVMe Qualified Name [default: of /etc/nvme/hostnqn, else one that is made up]
-    #[arg(long, help_heading = HEADING, value_name = "NQN")]
+    #[arg(long, help_heading = HEADING, value_name = "NQN", value_parser = host_nqn)]
     host_nqn: Option<String>,
     /// What proves it (DH-HMAC-CHAP): DHHC-1:...
     #[arg(
@@ -120,12 +120,7 @@ impl HostArgs {
     fn options(&self) -> Outcome<Options> {
         let host = match &self.host_nqn {
             None => HostIdentity::of_this_machine(),
-            Some(nqn) if nqn.starts_with("nqn.") => HostIdentity::named(nqn),
-            Some(nqn) => {
-                let wrong =
-                    format_args!("{nqn:?} is no NVMe Qualified Name: nqn.YYYY-MM.DOMAIN:NAME");
-                return Err(Failure::new(Exit::Usage, wrong));
-            }
+            Some(nqn) => HostIdentity::named(nqn),
         };
         Ok(Options {
             host,

@@ -50,6 +50,14 @@ impl Device {
         Ok(Device::Remote(host.key_value(place).await?))
     }
 
+    /// The longest value that it takes; of the kernel's what a command can say.
+    pub fn value_bytes_max(&self) -> u32 {
+        match self {
+            Device::Remote(remote) => remote.info().value_bytes_max,
+            Device::Local(_) => u32::MAX,
+        }
+    }
+
     /// Stores a value.
     pub async fn store(&self, key: &[u8], value: Bytes, options: StoreOptions) -> Outcome {
         match self {

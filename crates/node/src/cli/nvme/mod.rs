@@ -3,7 +3,7 @@
 mod connect;
 mod device;
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -19,9 +19,6 @@ use super::show;
 use crate::exit::{Exit, Failure, Outcome};
 use connect::{HostArgs, Place};
 use device::Device;
-
-/// The longest value that is read from a file: more no device takes.
-const VALUE_BYTES_MAX: u64 = 4 << 30;
 
 /// Use NVMe namespaces of keys and values, ours or others'
 #[derive(Debug, Args)]
@@ -247,21 +244,23 @@ pub async fn run(args: NvmeArgs) -> Outcome {
 
 async fn store(args: &DeviceArgs, key: &str, file: &Path, options: StoreOptions) -> Outcome {
     let key = args.key(key)?;
-    let value = match file == Path::new("-") {
-        false => fs::read(file).map_err(Failure::file(file))?,
-        true => {
-            let mut value = Vec::new();
-            let mut bounded = io::stdin().lock().take(VALUE_BYTES_MAX);
-            let read = bounded.read_to_end(&mut value);
-            read.map_err(Failure::io("standard input"))?;
-            value
+    let device = args.open().await?;
+    // Of what is too long a byte too many, for which the device refuses it.
+    let bytes_max = u64::from(device.value_bytes_max()) + 1;
+    let mut value = Vec::new();
+    match file == Path::new("-") {
+        false => {
+            let opened = File::open(file).map_err(Failure::file(file))?;
+            let read = opened.take(bytes_max).read_to_end(&mut value);
+            read.map_err(Failure::file(file))?;
         }
-    };
+        true => {
+            let read = io::stdin().lock().take(bytes_max).read_to_end(&mut value);
+            read.map_err(Failure::io("standard input"))?;
+        }
+    }
     let bytes = value.len();
-    args.open()
-        .await?
-        .store(&key, Bytes::from(value), options)
-        .await?;
+    device.store(&key, Bytes::from(value), options).await?;
     match args.host.json {
         true => show::json(&json!({"key": args.shown(&key), "bytes": bytes})),
         false => show::line(&format!("{bytes} bytes stored")),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use forebay_bench::Size;
+use forebay_proto::nvme::NQN_BYTES_MAX;
 use forebay_proto::nvme::psk::TlsKey;
 
 use crate::exit::{Exit, Failure, Outcome};
@@ -60,6 +61,14 @@ pub enum NvmeTls {
     Allowed,
     /// All.
     Required,
+}
+
+/// Reads the name of a host.
+pub fn host_nqn(text: &str) -> Result<String, String> {
+    match text.starts_with("nqn.") && text.len() <= NQN_BYTES_MAX {
+        true => Ok(text.to_owned()),
+        false => Err("no NVMe Qualified Name: nqn.YYYY-MM.DOMAIN:NAME".to_owned()),
+    }
 }
 
 /// Reads a key of TLS, and never says what it was instead.
