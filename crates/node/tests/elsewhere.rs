@@ -5,7 +5,8 @@ mod harness;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use forebay_client::Credentials;
 use harness::{Place, Ran, Server, bytes, s3, tree};
@@ -123,6 +124,49 @@ fn who_asked_for_a_namespace_is_not_told_to_ask() {
         let asked = copy(&["--make-namespace"]).expect(3).err;
         assert!(!asked.contains("--make-namespace"), "{asked}");
         assert!(asked.contains("perhaps by somebody else"), "{asked}");
+    }
+}
+
+/// What may not be looked at is there: it is somebody else's.
+#[test]
+fn a_directory_of_somebody_else_is_not_taken_for_none() {
+    const STRANGER: u32 = 65534;
+    // Only root can become somebody else.
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let server = place.serve(&[]);
+    symlink(place.data(), place.path("forebay-data")).unwrap();
+    fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let key = server.credentials();
+    let stranger = |folder: &Path, arguments: &[&str], has_key: bool| {
+        let mut command = harness::forebay();
+        command.args(arguments).current_dir(folder);
+        if has_key {
+            command.env("FOREBAY_ACCESS_KEY", &key.access_key);
+            command.env("FOREBAY_SECRET_KEY", &key.secret_key);
+        }
+        Ran::of_user(command, STRANGER)
+    };
+    for (arguments, has_key) in [
+        (&["ls"][..], false),
+        (&["admin", "tenant", "list"], false),
+        (&["admin", "tenant", "list"], true),
+    ] {
+        let Some(ran) = stranger(&place.path(""), arguments, has_key) else {
+            return;
+        };
+        let ran = ran.expect(4);
+        let told = ran.err.contains("forebay-data/") && ran.err.contains("Permission denied");
+        assert!(told && ran.err.lines().count() == 1, "{ran:?}");
+    }
+    // Whose server is elsewhere needs no directory here.
+    let endpoint = server.rpc();
+    let doctor = ["doctor", "--json", "--endpoint", &endpoint];
+    if let Some(ran) = stranger(Path::new("/"), &doctor, true) {
+        let ran = ran.expect(0);
+        assert!(!ran.out.contains("data directory"), "{ran:?}");
     }
 }
 

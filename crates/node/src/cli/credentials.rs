@@ -23,7 +23,8 @@ pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Profile> {
         return Ok(given);
     }
     let path = credentials_path(Path::new(DEFAULT_DIR));
-    if !path.exists() {
+    // One that cannot be looked at says so when it is read.
+    if matches!(path.try_exists(), Ok(false)) {
         return Err(Failure::new(
             Exit::Denied,
             format_args!(

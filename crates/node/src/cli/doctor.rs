@@ -99,7 +99,6 @@ struct Found {
 }
 
 async fn look(args: &DoctorArgs) -> Outcome<Found> {
-    let dir = existing(&args.server.dir());
     let mut failed = 0;
     let mut tell = |check: Check| {
         failed += usize::from(check.state == State::Fail);
@@ -108,7 +107,10 @@ async fn look(args: &DoctorArgs) -> Outcome<Found> {
     for check in [kernel, uring, tls, descriptors, memory_lock, huge_pages] {
         tell(check())?;
     }
-    storage(&dir).into_iter().try_for_each(&mut tell)?;
+    if !args.server.is_elsewhere() {
+        let dir = existing(&args.server.dir());
+        storage(&dir).into_iter().try_for_each(&mut tell)?;
+    }
     tell(rdma())?;
     tell(gpu())?;
     let (running, door) = tokio::join!(

@@ -1,6 +1,7 @@
 //! Which server a command speaks to.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use forebay_client::direct::{self, Choice, Options};
@@ -79,6 +80,11 @@ impl Clients {
     }
 }
 
+/// Whether there is such a file, as far as one may look.
+fn may_be_there(file: &Path) -> bool {
+    !matches!(file.try_exists(), Ok(false))
+}
+
 fn nowhere() -> Failure {
     Failure::new(Exit::Failed, "the server has neither a gRPC nor an S3 door")
 }
@@ -89,9 +95,14 @@ impl ServerArgs {
         self.dir.clone().unwrap_or_else(|| DEFAULT_DIR.into())
     }
 
+    /// Whether what is asked for is elsewhere, and a directory here is nothing to it.
+    pub fn is_elsewhere(&self) -> bool {
+        self.endpoint.is_some() && self.dir.is_none()
+    }
+
     /// Whether a server is asked for: one elsewhere, or that of a directory in which one has been.
     pub fn is_named(&self) -> bool {
-        let used = |dir: &PathBuf| credentials_path(dir).exists();
+        let used = |dir: &PathBuf| may_be_there(&credentials_path(dir));
         self.endpoint.is_some()
             || self.dir.as_ref().is_some_and(used)
             || matches!(self.beside(), Ok(Some(_)))
@@ -358,9 +369,14 @@ impl ServerArgs {
         }
         let endpoint = match (&self.endpoint, &self.dir) {
             (Some(endpoint), _) if self.speaks_grpc(endpoint).await? => endpoint.clone(),
-            (None, None) if !credentials_path(&self.dir()).exists() => {
+            (None, None) if !may_be_there(&credentials_path(&self.dir())) => {
                 let here = socket::connect(&self.dir()).await;
-                if here.is_ok() || self.credentials().is_err() {
+                // A server of somebody else is here, too: who asks it hears that.
+                let is_here = match here {
+                    Ok(_) => true,
+                    Err(error) => error.kind() == ErrorKind::PermissionDenied,
+                };
+                if is_here || self.credentials().is_err() {
                     return Ok(None);
                 }
                 DEFAULT_ENDPOINT
