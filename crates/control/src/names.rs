@@ -72,7 +72,7 @@ pub(crate) fn check_namespace(name: &str) -> Result<()> {
         Err(Error::new(
             Kind::Invalid,
             format!(
-                "{:?} is not a namespace's name: 3 to 63 of a-z 0-9 - . that begin and end with a letter or digit",
+                "{:?} is not a namespace's name: 3 to 63 of a-z 0-9 - . that begin and end with a letter or digit, no two dots together, not an IPv4 address",
                 shown(name)
             ),
         ))

@@ -166,3 +166,35 @@ fn an_object_without_a_key_is_refused_here() {
         assert_eq!(client.namespaces().await.unwrap().len(), 1);
     });
 }
+
+#[test]
+fn a_name_that_nothing_can_have_says_why() {
+    let (place, server) = with_keys(&["a"]);
+    let file = place.path("file");
+    fs::write(&file, "x").unwrap();
+    let (longest, long) = ("k".repeat(1024), "k".repeat(1025));
+    server.ok(&["cp", text(&file), &format!("fb://names/{longest}")]);
+    let long = format!("fb://names/{long}");
+    for command in [&["cp", text(&file)][..], &["cat"], &["stat"], &["rm"]] {
+        let ran = server.run(&[command, &[&long]].concat()).expect(2);
+        let words = "the key is too long: it has 1025 bytes, and may have 1024";
+        assert!(ran.err.contains(words), "{ran:?}");
+    }
+    for (metadata, header) in [
+        ("a b=1", "\"x-amz-meta-a b\""),
+        ("a=1\n2", "\"x-amz-meta-a\""),
+    ] {
+        let line = ["cp", "--metadata", metadata, text(&file), "fb://names/b"];
+        let ran = server.run(&line).expect(2);
+        assert!(ran.err.contains(header), "{ran:?}");
+    }
+    for (name, rule) in [
+        ("a..b", "no two dots together"),
+        ("1.2.3.4", "not an IPv4 address"),
+    ] {
+        let ran = server
+            .run(&["admin", "namespace", "create", name])
+            .expect(2);
+        assert!(ran.err.contains(rule), "{ran:?}");
+    }
+}

@@ -127,6 +127,32 @@ fn who_asked_for_a_namespace_is_not_told_to_ask() {
     }
 }
 
+#[test]
+fn a_copy_says_what_makes_the_namespace_that_it_lacks() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    server
+        .run_on(&["cp", "-", "fb://data/a/k"], b"value")
+        .expect(0);
+    for (source, is_target) in [
+        ("fb://data/a/k", true),
+        ("fb://data/a/", true),
+        ("fb://none/a/k", false),
+        ("fb://none/a/", false),
+    ] {
+        let copy = ["cp", source, "fb://missing/k"];
+        let ran = server.run(&copy).expect(3);
+        let (name, hint) = match is_target {
+            true => ("\"missing\"", true),
+            false => ("\"none\"", false),
+        };
+        assert!(ran.err.contains(name), "{ran:?}");
+        assert_eq!(ran.err.contains("--make-namespace"), hint, "{ran:?}");
+    }
+    server.ok(&["cp", "--make-namespace", "fb://data/a/", "fb://missing/k"]);
+}
+
 /// What may not be looked at is there: it is somebody else's.
 #[test]
 fn a_directory_of_somebody_else_is_not_taken_for_none() {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use forebay_store::limits::KEY_BYTES_MAX;
+
 use super::glob;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -46,6 +48,12 @@ impl FromStr for Address {
         let (namespace, key) = rest.split_once('/').unwrap_or((rest, ""));
         if namespace.is_empty() {
             return Err(format!("{text:?} names no namespace: fb://NAMESPACE/KEY"));
+        }
+        if key.len() > KEY_BYTES_MAX {
+            return Err(format!(
+                "the key is too long: it has {} bytes, and may have {KEY_BYTES_MAX}",
+                key.len()
+            ));
         }
         Ok(Address {
             namespace: namespace.to_owned(),

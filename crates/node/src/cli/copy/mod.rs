@@ -20,6 +20,7 @@ use forebay_bench::Size;
 use forebay_client::direct::{Choice, Path};
 use forebay_client::transfer::{self, Unfinished};
 use forebay_client::{Attributes, Client, Error, Kind, PutOptions, Refusal};
+use http::{HeaderName, HeaderValue};
 use serde_json::json;
 
 use super::address::Place;
@@ -123,7 +124,7 @@ struct AttributeArgs {
     #[arg(long, value_name = "RULE")]
     cache_control: Option<String>,
     /// User metadata of the objects made; more than once for more
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
     metadata: Vec<(String, String)>,
     /// A tag of the objects made; more than once for more
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
@@ -142,6 +143,21 @@ fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+/// User metadata is kept as headers.
+fn metadata(text: &str) -> Result<(String, String), String> {
+    let (name, value) = pair(text)?;
+    let header = format!("x-amz-meta-{name}");
+    let is_named = HeaderName::from_bytes(header.as_bytes()).is_ok();
+    let is_told = HeaderValue::from_bytes(value.as_bytes()).is_ok();
+    match (is_named, is_told) {
+        (true, true) => Ok((name, value)),
+        (false, _) => Err(format!(
+            "its header would be {header:?}, and none can be named so"
+        )),
+        (true, false) => Err(format!("its header {header:?} cannot have this value")),
     }
 }
 

@@ -330,7 +330,12 @@ async fn copy_inside(
             (&*source.namespace, &*source.key),
             (&*target.namespace, &*key),
         );
-        let moved = transfer::copy_object(client, from, to, &context.transfer).await?;
+        let moved = match transfer::copy_object(client, from, to, &context.transfer).await {
+            Err(error) if is_namespace_missing(&error) => {
+                return Err(context.not_sent(error).failure);
+            }
+            moved => moved?,
+        };
         tally.add(Ok(moved.into()));
         return Ok(());
     }
@@ -347,11 +352,19 @@ async fn copy_inside(
         let copy = format!("{prefix}{relative}");
         let (from, to) = ((&*source.namespace, key), (&*target.namespace, &*copy));
         let moved = transfer::copy_object(&context.client, from, to, &context.transfer);
-        let moved = context.found(moved.await, from.0, from.1).await?;
+        let moved = match moved.await {
+            Err(error) if is_namespace_missing(&error) => return Err(context.not_sent(error)),
+            moved => context.found(moved, from.0, from.1).await?,
+        };
         Ok(moved.into())
     });
     all(copies, context.parallel, tally).await;
     Ok(())
+}
+
+/// Whether there was no namespace: where the object that is copied was found just now, that of the target.
+fn is_namespace_missing(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.code == "NoSuchBucket")
 }
 
 /// Whether an address stands for all that lies below.
