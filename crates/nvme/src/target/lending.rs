@@ -33,7 +33,7 @@ pub(crate) fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
                 deallocate: false, ..
             },
         ) => BLOCK_MAX_BYTES as u32,
-        // Arguments stay in a buffer while their function runs, wherever they came from.
+        // Arguments stay in a buffer while their function runs, also those that lie near.
         IoVerb::Kv(
             KvCommand::Execute { payload_bytes, .. }
             | KvCommand::ExecuteSubmit { payload_bytes, .. },

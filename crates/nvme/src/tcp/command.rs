@@ -49,12 +49,12 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Ok(payload) => payload,
             Err(status) => return Outcome::status(status.answered()),
         };
-        // What came with the command is held anyway.
-        let bytes = match begin.pointer {
+        // What came with the command is held anyway, and waits for no memory: that may be lent until something behind it has come.
+        let held = match begin.pointer {
             Pointer::Capsule(_) => 0,
-            pointer => pointer.len(),
+            pointer => held_bytes(&command, pointer.len()),
         };
-        let memory = match held_bytes(&command, bytes) {
+        let memory = match held {
             0 => None,
             held => self.association.lending.lend(held).await,
         };

@@ -395,6 +395,54 @@ fn fused_operations_that_wait_for_data_behind_them_hold_nothing_for_ever() {
 }
 
 #[test]
+fn arguments_that_came_with_their_commands_wait_for_no_data_behind_them() {
+    // A quarter is lent to one host: all of it to its first command.
+    let world = World::over(Pool::new(8 << 20), Limits::default(), |_| {});
+    let (_admin, mut io) = world.host(Options {
+        entries: 128,
+        ..PLAIN
+    });
+    let value = bytes(2 << 20, 1);
+    let first = io.numbered(store("first", value.len()));
+    let sgl = SglDescriptor::transport(value.len() as u32);
+    io.capsule(&first.with_sgl(sgl), &[]);
+    let wanted = io.r2t();
+    let submit = KvCommand::ExecuteSubmit {
+        payload_bytes: IN_CAPSULE_BYTES as u32,
+        capacity: 16,
+        operation: 1,
+    };
+    let arguments = [
+        &4_u16.to_le_bytes()[..],
+        b"none",
+        &[7; IN_CAPSULE_BYTES - 6],
+    ]
+    .concat();
+    let sgl = SglDescriptor::in_capsule(IN_CAPSULE_BYTES as u32);
+    const CALLS: usize = 64;
+    for _ in 0..CALLS {
+        let entry = io.numbered(submit.entry(0, KV)).with_sgl(sgl);
+        io.capsule(&entry, &arguments);
+    }
+    io.answer(&wanted, &value, 1 << 20);
+    let mut called = 0;
+    loop {
+        match io.get() {
+            Got::R2T(wanted) => io.answer(&wanted, &value, 1 << 20),
+            Got::Completion(completion) if completion.cid == first.cid() => {
+                assert_eq!(completion.status, Status::SUCCESS);
+                break;
+            }
+            Got::Completion(_) => called += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    for _ in called..CALLS {
+        io.completion();
+    }
+}
+
+#[test]
 fn whoever_sends_on_and_reads_nothing_is_cut_off() {
     const SENT_BYTES_MAX: usize = 256 << 20;
     let world = World::with_limits(Limits {
