@@ -594,7 +594,7 @@ async fn a_copy_that_waits_for_its_turn_holds_nothing_of_its_source() {
     server.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn who_waits_in_the_middle_of_a_body_has_slow_senders_hurried() {
     let config = Config {
         body_timeout: Duration::from_secs(1),

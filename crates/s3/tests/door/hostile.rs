@@ -370,7 +370,7 @@ async fn requests_in_a_row_are_answered_in_order() {
     server.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn slow_clients_are_given_up() {
     let short = Duration::from_millis(500);
     let config = Config {

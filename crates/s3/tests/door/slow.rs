@@ -62,7 +62,7 @@ async fn sip(server: &Server, target: &str) -> usize {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_body_may_be_slow_and_not_slower() {
     let server = start(1024, Duration::from_secs(1)).await;
     let ask = Ask::new("PUT", "/bucket/key").body(vec![1; 60_000]);
@@ -79,7 +79,7 @@ async fn a_body_may_be_slow_and_not_slower() {
     server.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_refused_body_is_not_waited_for_however_it_comes() {
     let server = start(1024, Duration::from_millis(200)).await;
     let ask = Ask::new("PUT", "/bucket/key").body(vec![1; 12 << 20]);
@@ -115,7 +115,7 @@ async fn a_refused_body_keeps_nobody_out() {
     server.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_slow_sender_is_waited_for_unless_others_wait_for_memory() {
     let server = start(1024, Duration::from_secs(1)).await;
     let ask = Ask::new("PUT", "/bucket/key").body(vec![1; 200_000]);
@@ -149,7 +149,7 @@ async fn a_slow_sender_is_waited_for_unless_others_wait_for_memory() {
     server.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_slow_reader_is_served_unless_others_wait_for_memory() {
     const SIZE: usize = 1 << 20;
     let server = start(1024, Duration::from_secs(1)).await;
