@@ -55,12 +55,14 @@ impl Rules {
         }
     }
 
-    /// The attributes of a namespace with these rules; `None` when they have no room for them.
+    /// The attributes of a namespace with these rules; `None` when they have no room for them. One without a name is kept as it was when
+    /// there was only one: gateways of before read it.
     pub fn keep(&self, attributes: &Attributes) -> Option<Attributes> {
         let mut builder = attributes.to_builder();
-        match self.is_empty() {
-            true => builder.remove(RULES),
-            false => builder.insert(RULES, serde_json::to_vec(self).ok()?),
+        match (self.rules.len(), self.rules.get(DEFAULT)) {
+            (0, _) => builder.remove(RULES),
+            (1, Some(policy)) => builder.insert(RULES, serde_json::to_vec(policy).ok()?),
+            _ => builder.insert(RULES, serde_json::to_vec(self).ok()?),
         }
         builder.build()
     }
@@ -176,7 +178,15 @@ mod tests {
             recall: Recall::Never,
             ..under("logs/")
         };
-        assert_eq!(Rules::read(text).expect("kept"), Rules::only(policy));
+        assert_eq!(
+            Rules::read(text).expect("kept"),
+            Rules::only(policy.clone())
+        );
+        let kept = Rules::only(policy.clone()).keep(&Attributes::EMPTY);
+        let kept = kept.expect("room");
+        let as_before: Policy =
+            serde_json::from_slice(&kept.get(RULES).expect("one")).expect("JSON");
+        assert_eq!(as_before, policy);
         let usual = Rules::only(Policy::default());
         assert_eq!(Rules::read(b"{}").expect("kept"), usual);
         assert_eq!(
