@@ -71,11 +71,13 @@ done
 mkdir -p "$D"/{mon,mgr,run,log,pid,cmd,osd}; chmod 700 "$D"
 ns=(); [ -z "$NETNS" ] || { need_root; ns=(nsenter "--net=/run/netns/$NETNS"); }
 read -r P2 P1 < <("${ns[@]}" python3 - "$ADDR" <<'P'
-import random, socket, sys
+import errno, random, socket, sys
 # of ports that nobody is given who asks for any one: they are free until the monitor has them
 def bind(s):
     try: s.bind((sys.argv[1], random.randrange(10000, 20000)))
-    except OSError: bind(s)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE: raise
+        bind(s)
 both = [socket.socket(), socket.socket()]
 for s in both: bind(s)
 print(*(s.getsockname()[1] for s in both))
