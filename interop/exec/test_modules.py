@@ -235,8 +235,22 @@ def test_images_that_end_early_are_refused(run):
     files = [encoded(image, "PNG"), encoded(image, "JPEG"), encoded(image, "JPEG", progressive=True),
              encoded(image.convert("L"), "JPEG")]
     for file in files:
-        for length in (len(file) // 2, len(file) * 9 // 10):
+        # What may be missing of a PNG's last chunk is none of its pixels.
+        least = 1 if file.startswith(b"\xff\xd8") else 13
+        for length in (len(file) // 2, len(file) * 9 // 10, *(len(file) - cut for cut in range(least, 17))):
             refusals(run, [("image", "run", file[:length], ["64", "48"], "failed with code 1")])
+
+
+def test_a_jpeg_ends_where_its_image_does(run):
+    """A thumbnail has an end of its own, and what follows the image's is not looked at."""
+    file = encoded(picture(640, 480), "JPEG")
+    thumbnail = encoded(picture(64, 48), "JPEG")
+    segment = b"\xff\xe1" + (2 + len(thumbnail)).to_bytes(2, "big") + thumbnail
+    with_thumbnail = file[:2] + segment + file[2:]
+    refusals(run, [("image", "run", with_thumbnail[:-2], ["64", "48"], "ends early")])
+    whole = run("image", "run", [file], ["64", "48"])
+    for more in (with_thumbnail, file + b"and more"):
+        assert run("image", "run", [more], ["64", "48"]) == whole
 
 
 def test_blocks_are_quantised_and_gathered(run):

@@ -31,6 +31,10 @@ fn check(width: usize, height: usize) -> Result<(), String> {
 }
 
 fn jpeg(file: &[u8]) -> Result<Pixels, String> {
+    // The decoder would take zeroes for what is cut off the end.
+    if !has_end(file) {
+        return Err("a JPEG that ends early".to_owned());
+    }
     // What a file that ends early lacks would be grey.
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -47,6 +51,37 @@ fn jpeg(file: &[u8]) -> Result<Pixels, String> {
         height,
         bytes,
     })
+}
+
+/// Whether the end of a JPEG's image (EOI) follows its segments. That of a thumbnail lies within one of them.
+fn has_end(file: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some((marker, behind)) = next_marker(file, at) {
+        at = behind;
+        match marker {
+            0xd9 => return true,
+            // SOI has no length.
+            0xd8 => {}
+            // A segment; behind its header, of a scan the data.
+            _ => match file.get(at..).and_then(<[u8]>::first_chunk) {
+                Some(length) => at += usize::from(u16::from_be_bytes(*length)),
+                None => return false,
+            },
+        }
+    }
+    false
+}
+
+/// The next marker from there on, but those within the data of a scan, and what is behind it.
+fn next_marker(file: &[u8], mut at: usize) -> Option<(u8, usize)> {
+    loop {
+        at += file.get(at..)?.iter().position(|byte| *byte == 0xff)? + 1;
+        match file.get(at)? {
+            // A byte of data, TEM, and RST0 to RST7; or a byte that fills.
+            0x00 | 0x01 | 0xd0..=0xd7 | 0xff => {}
+            marker => return Some((*marker, at + 1)),
+        }
+    }
 }
 
 fn png(file: &[u8]) -> Result<Pixels, String> {
