@@ -67,16 +67,17 @@ strip = true
 
 @pytest.fixture(scope="module")
 def c(scratch):
-    """`c(name, source)`: a module made of one file of C."""
+    """`c(name, source)`: a module made of one file of C, or with `suffix="cc"` of C++."""
     compilers = [name for name in ("clang", "clang-14", "clang-16", "clang-19") if shutil.which(name)]
     if not compilers or not any(shutil.which(name) for name in ("wasm-ld", "wasm-ld-14", "wasm-ld-16", "wasm-ld-19")):
         pytest.skip("clang and lld are not installed and cannot be")
 
-    def make(name, source):
-        (scratch / f"{name}.c").write_text(source)
+    def make(name, source, suffix="c"):
+        file = scratch / f"{name}.{suffix}"
+        file.write_text(source)
         wasm = scratch / f"{name}.wasm"
         run(compilers[0], "--target=wasm32", "-O2", "-ffreestanding", "-nostdlib", "-Wall", "-Wextra", "-Werror",
-            "-I", ROOT / "modules" / "sdk", "-Wl,--no-entry", "-o", wasm, scratch / f"{name}.c")
+            "-I", ROOT / "modules" / "sdk", "-Wl,--no-entry", "-o", wasm, file)
         return wasm
 
     return make

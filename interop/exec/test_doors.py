@@ -39,6 +39,38 @@ def test_the_example_in_c(place, longest):
         assert run(longest, ["lines"]) == b"70000\n", door
 
 
+def test_a_module_in_cpp(place, c):
+    """It also calls by name what compilers call by themselves."""
+    source = """
+#include "forebay.h"
+
+template <typename T>
+struct Piece {
+    T bytes[8];
+};
+
+static volatile size_t six = 6;
+
+FOREBAY_EXPORT(run)
+{
+    Piece<char> piece;
+    forebay_read(0, 0, piece.bytes, sizeof piece.bytes);
+    __builtin_memmove(piece.bytes + 2, piece.bytes, six);
+    if (__builtin_memcmp(piece.bytes, "010123", six) != 0)
+        forebay_fail(1, "backwards", 9);
+    __builtin_memmove(piece.bytes, piece.bytes + 1, six);
+    if (__builtin_memcmp(piece.bytes, "101240", six) >= 0)
+        forebay_fail(1, "order", 5);
+    forebay_write(piece.bytes, sizeof piece.bytes);
+    return 0;
+}
+"""
+    module = place.allow(c("pieces", source, suffix="cc"))
+    place.put("digits", b"01234567")
+    for door, run in place.doors.items():
+        assert run(module, ["digits"]) == b"10123445", door
+
+
 def test_the_examples_with_their_argument_in_the_command(place, rust, longest):
     """NVMe's Execute-inline has room for four bytes of it: a word of three, and its end."""
     module = place.allow(rust("column", block("rust")))

@@ -4,7 +4,8 @@
  *   clang --target=wasm32 -O2 -ffreestanding -nostdlib -Wl,--no-entry -o NAME.wasm NAME.c
  * and export what calls name with FOREBAY_EXPORT:
  *   FOREBAY_EXPORT(run) { forebay_write("hello", 5); return 0; }
- * The memory is exported by itself. There is no C library; what the compiler asks for of one (memcpy, memset) is below. */
+ * The memory is exported by itself. There is no C library; what compilers ask for of one (memcpy, memmove,
+ * memset, memcmp) is below. In C++ it is the same, without exceptions. */
 #ifndef FOREBAY_H
 #define FOREBAY_H
 
@@ -39,7 +40,7 @@ FOREBAY_IMPORT(pass) int64_t forebay_pass(uint32_t input, uint64_t offset, uint6
 /* A line for the caller's eyes. */
 FOREBAY_IMPORT(log) void forebay_log(const void *at, size_t length);
 /* Ends the call with a code that is not 0 and words for a person. */
-FOREBAY_IMPORT(fail) _Noreturn void forebay_fail(int32_t code, const void *at, size_t length);
+FOREBAY_IMPORT(fail) __attribute__((noreturn)) void forebay_fail(int32_t code, const void *at, size_t length);
 
 /* Loops over slices that the host runs at its own speed. */
 
@@ -68,15 +69,40 @@ uint32_t forebay_compare(uint32_t kind, uint32_t is, const void *at, size_t coun
 FOREBAY_IMPORT(select)
 uint32_t forebay_select(uint32_t width, const void *at, size_t count, const void *bits, void *to);
 
-/* What compilers call by themselves. Bulk memory makes instructions of both where the target has it (-mbulk-memory). */
+/* What compilers call by themselves. Bulk memory makes instructions of all but memcmp where the target has it
+ * (-mbulk-memory). */
 
-__attribute__((weak)) void *memcpy(void *restrict to, const void *restrict from, size_t length)
+__attribute__((weak)) void *memcpy(void *__restrict to, const void *__restrict from, size_t length)
 {
     unsigned char *into = (unsigned char *)to;
     const unsigned char *out_of = (const unsigned char *)from;
     while (length--)
         *into++ = *out_of++;
     return to;
+}
+
+__attribute__((weak)) void *memmove(void *to, const void *from, size_t length)
+{
+    unsigned char *into = (unsigned char *)to;
+    const unsigned char *out_of = (const unsigned char *)from;
+    if (into < out_of) {
+        while (length--)
+            *into++ = *out_of++;
+    } else {
+        while (length--)
+            into[length] = out_of[length];
+    }
+    return to;
+}
+
+__attribute__((weak)) int memcmp(const void *left, const void *right, size_t length)
+{
+    const unsigned char *one = (const unsigned char *)left;
+    const unsigned char *other = (const unsigned char *)right;
+    for (; length--; one++, other++)
+        if (*one != *other)
+            return *one - *other;
+    return 0;
 }
 
 __attribute__((weak)) void *memset(void *to, int byte, size_t length)
