@@ -13,9 +13,9 @@ use forebay_store::{
 use tokio::task::spawn_local;
 
 use crate::bounds::{SIZE_MAX, Seconds, count, objects, sizes, window};
-use crate::load::{About, Tally, Window};
+use crate::load::{About, Tally, Turn, Window};
 use crate::payload::{Payload, Random};
-use crate::{EngineOp, Error, Results, Size};
+use crate::{EngineOp, Error, Results, Size, cpu};
 
 /// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
@@ -184,7 +184,7 @@ impl Plan {
             |shard: usize| (shard * depth / shards) as u64..((shard + 1) * depth / shards) as u64;
         let (size, objects) = (self.size, self.objects);
         let window = Window::after(self.warm_up, self.window);
-        let cpu = spawn_local(window.cpu_of_this_process());
+        let cpu = window.watch(|| Some(cpu::this_process()))?;
         let others = (1..shards)
             .map(|index| {
                 let (store, workers) = (store.clone(), share(index));
@@ -205,7 +205,7 @@ impl Plan {
         for other in others {
             tally.add(other.join().map_err(Error::io("run a shard"))?);
         }
-        tally.server_cpu = Some(joined(cpu.await));
+        tally.server_cpu = cpu.used();
         tally.seconds = self.window.as_secs_f64();
         Ok(tally)
     }
@@ -283,7 +283,8 @@ pub(crate) async fn measure<S: Store>(
             let (store, load, tally) = (store.clone(), load.clone(), tally.clone());
             spawn_local(async move {
                 let mut random = Random::new(worker + 1);
-                let mut turn = worker;
+                let mut own = worker;
+                let mut turn = Turn::begin();
                 loop {
                     let begun = Instant::now();
                     if window.is_over(begun) {
@@ -293,17 +294,17 @@ pub(crate) async fn measure<S: Store>(
                         EngineOp::Get => get(&*store, &load, random.below(load.objects)).await,
                         EngineOp::Put => {
                             // Workers keep to objects of their own: two writers of one key would wait for each other.
-                            turn = (turn + depth) % load.objects.max(1);
-                            put(&*store, &load, turn, random.next()).await
+                            own = (own + depth) % load.objects.max(1);
+                            put(&*store, &load, own, random.next()).await
                         }
                     };
                     let ended = Instant::now();
-                    let mut tally = tally.borrow_mut();
                     match result {
                         _ if !window.measures(ended) => {}
-                        Ok(()) => tally.succeeded(ended - begun, 1, size),
-                        Err(error) => tally.failed(error),
+                        Ok(()) => tally.borrow_mut().succeeded(ended - begun, 1, size),
+                        Err(error) => tally.borrow_mut().failed(error),
                     }
+                    turn.may_end(ended).await;
                 }
             })
         })
@@ -422,6 +423,15 @@ mod tests {
                 let tally = measure(&store, &load, op, 0..3, 3, window()).await;
                 assert_eq!((tally.errors, &tally.first_error), (0, &None));
                 assert_eq!(tally.bytes, tally.done * 5000);
+            }
+            // None of these waits for anything, and yet each has its turn: each writes an object of its own.
+            let each_its_own = Rc::new(Load::new("bench", 10, 8));
+            let longer = Window::after(Duration::ZERO, Duration::from_millis(200));
+            measure(&store, &each_its_own, EngineOp::Put, 0..8, 8, longer).await;
+            for object in 0..8 {
+                let key = key(&each_its_own, object);
+                let written = store.stat(Address::object("bench", &key), None).await;
+                assert_eq!(written.unwrap().size, 10, "{object}");
             }
             let missing = Rc::new(Load::new("missing", 1, 1));
             let tally = measure(&store, &missing, EngineOp::Get, 0..1, 1, window()).await;

@@ -41,19 +41,60 @@ impl Window {
         self.end.is_some_and(|end| now >= end)
     }
 
-    /// The CPU time that this process takes within it.
-    pub(crate) async fn cpu_of_this_process(self) -> Duration {
-        tokio::time::sleep_until(self.begin.into()).await;
-        let before = cpu::this_process();
-        if let Some(end) = self.end {
-            tokio::time::sleep_until(end.into()).await;
-        }
-        cpu::this_process().saturating_sub(before)
+    /// How much `cpu` grows within it, seen by this thread, which sleeps until it is over. None: when it has no end, or nothing is told.
+    fn growth(self, cpu: impl Fn() -> Option<Duration>) -> Option<Duration> {
+        let sleep_until = |at: Instant| thread::sleep(at.saturating_duration_since(Instant::now()));
+        let end = self.end?;
+        sleep_until(self.begin);
+        let before = cpu()?;
+        sleep_until(end);
+        Some(cpu()?.saturating_sub(before))
+    }
+
+    /// The CPU time that a process takes within it, seen by a thread of its own: one that makes load looks when its operations let it.
+    pub(crate) fn watch(
+        self,
+        cpu: impl Fn() -> Option<Duration> + Send + 'static,
+    ) -> Result<Watch, Error> {
+        let thread = thread::Builder::new().name("forebay-bench-cpu".to_owned());
+        let thread = thread.spawn(move || self.growth(cpu));
+        thread.map(Watch).map_err(Error::io("start a thread"))
     }
 
     /// Whether what ends now counts.
     pub(crate) fn measures(self, now: Instant) -> bool {
         now >= self.begin && !self.is_over(now)
+    }
+}
+
+/// The CPU time of a process, being watched.
+pub(crate) struct Watch(thread::JoinHandle<Option<Duration>>);
+
+impl Watch {
+    /// Waits, blocking, until the window is over.
+    pub(crate) fn used(self) -> Option<Duration> {
+        let joined = self.0.join();
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// How long a worker keeps the thread that it shares: long beside what it costs to give way, short beside any window.
+const TURN: Duration = Duration::from_micros(100);
+
+/// A worker's turn. One whose operations never wait would leave the others of its thread none.
+pub(crate) struct Turn(Instant);
+
+impl Turn {
+    pub(crate) fn begin() -> Turn {
+        Turn(Instant::now())
+    }
+
+    /// To be called after each operation: gives way when the turn is over.
+    pub(crate) async fn may_end(&mut self, now: Instant) {
+        if now - self.0 >= TURN {
+            tokio::task::yield_now().await;
+            *self = Turn::begin();
+        }
     }
 }
 
@@ -171,19 +212,12 @@ pub(crate) fn on_threads(
     server_pid: Option<u32>,
     work: impl Fn(usize) -> Result<Tally, Error> + Sync,
 ) -> Result<Tally, Error> {
-    let sleep_until = |at: Instant| thread::sleep(at.saturating_duration_since(Instant::now()));
-    let server = || server_pid.and_then(cpu::process);
     let work = &work;
     let (results, server_cpu) = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|index| scope.spawn(move || work(index)))
             .collect();
-        let server_cpu = window.end.and_then(|end| {
-            sleep_until(window.begin);
-            let before = server();
-            sleep_until(end);
-            Some(server()?.saturating_sub(before?))
-        });
+        let server_cpu = window.growth(|| server_pid.and_then(cpu::process));
         let results: Vec<_> = workers
             .into_iter()
             .map(|worker| {

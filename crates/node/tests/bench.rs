@@ -291,5 +291,9 @@ fn functions_are_measured_with_what_they_move() {
         assert_eq!(point["errors"], 0);
         let share = point["moved_share"].as_f64().unwrap();
         assert_eq!((share * 4096.0).round() as u64, moved, "{point}");
+        // It works all the time, also where it waits for nothing.
+        let rate = |name: &str| point[name].as_f64().unwrap();
+        let cores = rate("ops_per_s") / rate("calls_per_cpu_s");
+        assert!(cores > 0.001, "{point}");
     }
 }

@@ -27,7 +27,7 @@ pub use self::point::ExecPoint;
 use crate::belongings::Folder;
 use crate::bounds::{SIZE_MAX, sizes};
 use crate::embedded::{joined, refused};
-use crate::load::{About, Tally, Window};
+use crate::load::{About, Tally, Turn, Window};
 use crate::{Error, Results, cpu};
 
 const NAMESPACE: &str = "bench";
@@ -113,7 +113,7 @@ impl Bench {
                         return Err(refused("counting", words));
                     }
                     for &depth in &self.args.concurrency {
-                        let mut point = self.steady(&store, op, scan[0], depth).await;
+                        let mut point = self.steady(&store, op, scan[0], depth).await?;
                         let rate = point.point.ops_per_s;
                         point.of_native = natives.get(&depth).map(|native| rate / native);
                         if op == ExecOp::Native {
@@ -195,15 +195,16 @@ impl Bench {
         op: ExecOp,
         scan: ModuleDigest,
         depth: usize,
-    ) -> ExecPoint {
+    ) -> Result<ExecPoint, Error> {
         let window = Window::after(Duration::ZERO, self.args.seconds.0);
-        let cpu = spawn_local(window.cpu_of_this_process());
+        let cpu = window.watch(|| Some(cpu::this_process()))?;
         let size = self.size;
         let workers: Vec<_> = (0..depth)
             .map(|_| {
                 let store = store.clone();
                 spawn_local(async move {
                     let mut seen = Seen::default();
+                    let mut turn = Turn::begin();
                     loop {
                         let begun = Instant::now();
                         if window.is_over(begun) {
@@ -216,6 +217,7 @@ impl Bench {
                             Ok(came) => seen.succeeded(ended - begun, size, &came),
                             Err(error) => seen.tally.failed(error),
                         }
+                        turn.may_end(ended).await;
                     }
                 })
             })
@@ -227,8 +229,8 @@ impl Bench {
             seen.moved += theirs.moved;
         }
         seen.tally.seconds = self.args.seconds.0.as_secs_f64();
-        seen.tally.server_cpu = Some(joined(cpu.await));
-        self.point(store, op, depth, seen)
+        seen.tally.server_cpu = cpu.used();
+        Ok(self.point(store, op, depth, seen))
     }
 
     /// A module that this process has not seen.
