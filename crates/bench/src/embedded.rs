@@ -85,6 +85,7 @@ impl EmbeddedArgs {
             shards,
             warm_up: Duration::ZERO,
             window: self.seconds.0,
+            server_pid: None,
         };
         Ok(self.size.iter().map(plan).collect())
     }
@@ -107,6 +108,8 @@ pub(crate) struct Plan {
     /// Load before the window.
     pub(crate) warm_up: Duration,
     pub(crate) window: Duration,
+    /// What the store asks for its bytes, whose CPU time is told beside this process's.
+    pub(crate) server_pid: Option<u32>,
 }
 
 /// Every operation with every concurrency.
@@ -184,7 +187,10 @@ impl Plan {
             |shard: usize| (shard * depth / shards) as u64..((shard + 1) * depth / shards) as u64;
         let (size, objects) = (self.size, self.objects);
         let window = Window::after(self.warm_up, self.window);
-        let cpu = window.watch(|| Some(cpu::this_process()))?;
+        let here = window.watch(|| Some(cpu::this_process()))?;
+        let server = self.server_pid;
+        let server = server.map(|pid| window.watch(move || cpu::process(pid)));
+        let server = server.transpose()?;
         let others = (1..shards)
             .map(|index| {
                 let (store, workers) = (store.clone(), share(index));
@@ -205,7 +211,10 @@ impl Plan {
         for other in others {
             tally.add(other.join().map_err(Error::io("run a shard"))?);
         }
-        tally.server_cpu = cpu.used();
+        (tally.client_cpu, tally.server_cpu) = match server {
+            Some(server) => (here.used(), server.used()),
+            None => (None, here.used()),
+        };
         tally.seconds = self.window.as_secs_f64();
         Ok(tally)
     }

@@ -32,7 +32,8 @@ pub struct Point {
     pub p99_us: Option<f64>,
     /// 99.9th percentile in microseconds.
     pub p999_us: Option<f64>,
-    /// CPU seconds of the generating threads for 10^9 bytes of payload; none when no payload moved.
+    /// CPU seconds of the generating threads for 10^9 bytes of payload (for an engine on a namespace: of this process, the engine among
+    /// them); none when no payload moved.
     pub client_cpu_s_per_gb: Option<f64>,
     /// CPU seconds of the server's process for 10^9 bytes of payload (for the engine: of this process); none when it is not known.
     pub server_cpu_s_per_gb: Option<f64>,

@@ -61,6 +61,9 @@ fn an_engine_on_a_namespace_is_measured_at_every_size_and_depth() {
         .iter()
         .map(|point| {
             assert_eq!(point["errors"], 0, "{point}");
+            // The engine is here; the target is a process of its own, whose time is told in ticks of 10 ms.
+            assert!(point["client_cpu_s_per_gb"].as_f64() > Some(0.0), "{point}");
+            assert!(point["server_cpu_s_per_gb"].is_f64(), "{point}");
             ["size", "concurrency"].map(|field| point[field].as_u64().unwrap())
         })
         .collect();

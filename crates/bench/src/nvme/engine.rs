@@ -30,6 +30,8 @@ pub(super) struct Gets {
     pub(super) load: Load,
     pub(super) warm_up: Duration,
     pub(super) window: Duration,
+    /// The target's process.
+    pub(super) server_pid: Option<u32>,
 }
 
 /// Gets values as often as there is time for it.
@@ -71,6 +73,7 @@ async fn measure(gets: Gets, results: Results) -> Result<(), Error> {
         shards: 1,
         warm_up: gets.warm_up,
         window: gets.window,
+        server_pid: gets.server_pid,
     };
     let settle = async || engine.checkpoint().await;
     plan.run(&engine, NvmePath::Tcp.name(), &results, settle)

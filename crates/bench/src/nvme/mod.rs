@@ -307,6 +307,7 @@ fn measure(
             load,
             warm_up: args.warm_up.0,
             window: args.seconds.0,
+            server_pid: target.server_pid,
         };
         return engine::run(gets, results);
     }
