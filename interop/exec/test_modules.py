@@ -157,6 +157,14 @@ def test_columns_of_csv(run):
     assert stream(semicolons)["b"].to_pylist() == ["2", "4"]
 
 
+def test_each_input_is_told_by_its_first_bytes(run):
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"a": ["1"], "b": ["2"]}), file)
+    inputs = [file.getvalue(), b"a,b\n3,4\n"]
+    for order in (1, -1):
+        assert stream(run("columns", "run", inputs[::order], ["b"]))["b"].to_pylist() == ["2", "4"][::order]
+
+
 def refusals(run, cases):
     for name, function, value, words, said in cases:
         with pytest.raises(Refused) as refused:

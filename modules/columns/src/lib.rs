@@ -23,10 +23,17 @@ export!(run, csv, parquet);
 const BATCH_ROWS: usize = 8192;
 
 fn run() -> Result<(), String> {
+    let words = words();
+    let options = csv::Options::of(&words)?;
+    project(|input, sink| match is_parquet(&input) {
+        true => parquet::project(input, &words, sink),
+        false => csv::project(input, &options, sink),
+    })
+}
+
+fn is_parquet(input: &Input) -> bool {
     let mut magic = [0; 4];
-    let is_parquet =
-        Input::first().is_some_and(|input| input.read(0, &mut magic) == 4 && magic == *b"PAR1");
-    if is_parquet { parquet() } else { csv() }
+    input.read(0, &mut magic) == 4 && magic == *b"PAR1"
 }
 
 fn csv() -> Result<(), String> {
