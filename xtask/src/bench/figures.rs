@@ -372,9 +372,10 @@ impl Contender {
         self.probe.command()
     }
 
-    /// The median of one number over the rounds.
+    /// The median of one number over the rounds in which it could be measured.
     pub fn median(&self, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        median(self.rounds.iter().filter_map(number))
+        let measured = self.rounds.iter().filter(|sample| sample.is_measured());
+        median(measured.filter_map(number))
     }
 }
 
@@ -385,7 +386,7 @@ impl Figure {
             .any(|contender| contender.probe.server() == Some(server))
     }
 
-    /// The median over the rounds of ours divided by that contender's.
+    /// The median, over the rounds in which both could be measured, of ours divided by that contender's.
     pub fn ratio(&self, of: &str, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         let ours = self.contenders.first()?;
         let theirs = self
@@ -393,7 +394,8 @@ impl Figure {
             .iter()
             .find(|contender| contender.name == of)?;
         let pairs = ours.rounds.iter().zip(&theirs.rounds);
-        median(pairs.filter_map(|(ours, theirs)| {
+        let measured = pairs.filter(|(ours, theirs)| ours.is_measured() && theirs.is_measured());
+        median(measured.filter_map(|(ours, theirs)| {
             let theirs = number(theirs).filter(|theirs| *theirs > 0.0)?;
             Some(number(ours)? / theirs)
         }))
@@ -514,6 +516,26 @@ mod tests {
         );
         let met: Vec<bool> = made.checks().iter().map(|check| check.met).collect();
         assert_eq!(met, [true, false]);
+    }
+
+    #[test]
+    fn a_round_that_failed_is_no_number() {
+        let mut made = figure(
+            "made",
+            vec![
+                with_rates("ours", &[0.0, 40.0, 0.0]),
+                with_rates("theirs", &[10.0, 10.0, 10.0]),
+                with_rates("also theirs", &[10.0, 0.0, 10.0]),
+            ],
+            Vec::new(),
+        );
+        for (contender, round) in [(0, 0), (0, 2), (2, 1)] {
+            made.contenders[contender].rounds[round].failure = Some("it fell".to_owned());
+        }
+        let rate = |sample: &Sample| Some(sample.rate());
+        assert_eq!(made.contenders[0].median(rate), Some(40.0));
+        assert_eq!(made.ratio("theirs", rate), Some(4.0));
+        assert_eq!(made.ratio("also theirs", rate), None, "in no round both");
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Whether its numbers were measured: else they are zeroes that mean nothing.
+    pub fn is_measured(&self) -> bool {
+        self.failure.is_none()
+    }
+
     /// The server's CPU time for one operation, in microseconds.
     pub fn server_cpu_us_per_op(&self) -> Option<f64> {
         let seconds_per_s = self.server_cpu_s_per_gb? * self.mb_per_s / 1e3;
