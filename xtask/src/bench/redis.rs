@@ -1,5 +1,8 @@
 //! Redis, and its own load generator.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use anyhow::{Context, Result};
 
 use crate::bench::measure::Bench;
@@ -73,13 +76,37 @@ impl Bench {
             )?;
             read(&text, size).with_context(|| format!("redis-benchmark told no rate: {text}"))
         };
+        let errors = error_replies(port)?;
         if op == "get" {
             // Chosen at random, so several times as many as there are leave next to none out.
             round("set", values * 8)?;
         }
         let trial = round(op, TRIAL)?;
-        round(op, ((trial.ops_per_s * self.seconds) as usize).max(TRIAL))
+        let sample = round(op, ((trial.ops_per_s * self.seconds) as usize).max(TRIAL))?;
+        Ok(Sample {
+            errors: error_replies(port)?.saturating_sub(errors),
+            ..sample
+        })
     }
+}
+
+/// How many of its replies were errors so far, as it counts itself: its load generator counts them as the others.
+fn error_replies(port: &str) -> Result<u64> {
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}"))?;
+    stream.write_all(b"INFO stats\r\nQUIT\r\n")?;
+    let mut told = String::new();
+    stream.read_to_string(&mut told)?;
+    read_errors(&told).context("Redis does not tell how many errors it replied with")
+}
+
+fn read_errors(info: &str) -> Option<u64> {
+    let mut lines = info.lines();
+    lines.find_map(|line| {
+        line.strip_prefix("total_error_replies:")?
+            .trim()
+            .parse()
+            .ok()
+    })
 }
 
 /// Reads the line of figures: `"SET","rps","avg","min","p50","p95","p99","max"`, latencies in milliseconds.
@@ -115,5 +142,13 @@ mod tests {
         assert!((sample.mb_per_s - 204.8).abs() < 1e-6);
         assert!((sample.p50_us - 135.0).abs() < 1e-6 && (sample.p99_us - 215.0).abs() < 1e-6);
         assert!(read("", 1).is_none());
+    }
+
+    #[test]
+    fn errors_that_redis_tells_of() {
+        let info =
+            "$70\r\n# Stats\r\ntotal_commands_processed:9\r\ntotal_error_replies:3\r\n\r\n+OK\r\n";
+        assert_eq!(read_errors(info), Some(3));
+        assert_eq!(read_errors("-NOAUTH Authentication required.\r\n"), None);
     }
 }
