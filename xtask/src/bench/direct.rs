@@ -1,6 +1,6 @@
 //! The published set of the direct path.
 
-use crate::bench::figures::{Bound, COLD, Contender, FOREBAY, Figure, MEMORY, contender, figure};
+use crate::bench::figures::{Bound, Contender, FOREBAY, Figure, MEMORY, contender, figure};
 use crate::bench::probe::Probe;
 use crate::bench::redis::{ALWAYS, DEFAULTS};
 
@@ -58,7 +58,7 @@ pub fn published() -> Vec<Figure> {
 }
 
 fn shared_memory() -> Vec<Figure> {
-    let cold = direct("get", "1MiB", "shm", 16);
+    let cold = "direct --op get --size 1MiB --path shm --concurrency 16 --threads 1".to_owned();
     vec![
         figure(
             "Direct: GET 1 MiB over shared memory, 8 in flight",
@@ -79,7 +79,7 @@ fn shared_memory() -> Vec<Figure> {
         figure(
             "Direct: GET 1 MiB over shared memory, cold, 16 in flight",
             vec![
-                contender(SHM, Probe::Direct(COLD, cold)),
+                contender(SHM, Probe::Cold(cold)),
                 contender("fio", Probe::FioOf("256M", "1M", 16)),
             ],
             vec![Bound::Bytes("fio", 0.9), Bound::NoCopies],

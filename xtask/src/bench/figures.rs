@@ -85,8 +85,6 @@ pub struct Results {
 
 /// Our server with its defaults.
 pub const FOREBAY: &str = "Forebay";
-/// Our server keeping no values in memory.
-pub const COLD: &str = "Forebay without a cache";
 /// Our server keeping values in memory alone.
 pub const MEMORY: &str = "Forebay, values in memory";
 const FIO_A_CORE: &str = "fio, a job a core";
@@ -238,7 +236,6 @@ fn own_servers(bench: &Bench, figures: &[Figure]) -> Result<Vec<Server>> {
     let mut servers = vec![peers::forebay(bench, "forebay", FOREBAY, &[])?];
     for (folder, name, flags) in [
         ("forebay-list", LARGE_LIST, &[][..]),
-        ("forebay-cold", COLD, &["--cache", "0"]),
         ("forebay-memory", MEMORY, &["--backend", "memory"]),
     ] {
         if figures.iter().any(|figure| figure.asks(name)) {
@@ -332,7 +329,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
         machine,
         versions: servers
             .iter()
-            .filter(|server| ![LARGE_LIST, COLD, MEMORY].contains(&server.name))
+            .filter(|server| ![LARGE_LIST, MEMORY].contains(&server.name))
             .map(|server| (server.name, server.version.clone()))
             .collect(),
         absent,
@@ -543,7 +540,7 @@ mod tests {
         let mut made = figure(
             "made",
             vec![
-                with_rates(COLD, &[10.0, 40.0]),
+                with_rates(MEMORY, &[10.0, 40.0]),
                 with_rates("theirs", &[10.0]),
             ],
             vec![Bound::NoCopies],
@@ -556,8 +553,8 @@ mod tests {
             [check] if !check.met => check.text.clone(),
             _ => panic!("one failed check is expected"),
         };
-        assert!(failed(&made).starts_with("Forebay without a cache has failed, 3 times"));
+        assert!(failed(&made).starts_with("Forebay, values in memory has failed, 3 times"));
         made.contenders[0].rounds.clear();
-        assert!(failed(&made).starts_with("Forebay without a cache was not measured"));
+        assert!(failed(&made).starts_with("Forebay, values in memory was not measured"));
     }
 }

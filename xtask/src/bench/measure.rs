@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::bench::keeper::Keeper;
-use crate::bench::peers::{Server, ports, quiet};
+use crate::bench::peers::{self, Server, ports, quiet};
 use crate::bench::sample::Sample;
 use crate::ceph::Ceph;
 use crate::tool::{command, output, run};
@@ -67,6 +67,22 @@ impl Bench {
         })
     }
 
+    /// The same against a server of its own that keeps no values in memory, over a folder that goes with it: a device may well keep what
+    /// it was asked for before.
+    pub fn cold(&self, arguments: &str) -> Result<Sample> {
+        let folder = self.folder.join("cold");
+        std::fs::create_dir_all(&folder)?;
+        let name = "Forebay without a cache";
+        let server = peers::forebay(self, "cold/forebay", name, &["--cache", "0"]);
+        let sample = server.and_then(|server| {
+            let sample = self.direct(arguments, &server);
+            server.end()?;
+            sample
+        });
+        std::fs::remove_dir_all(&folder)?;
+        sample
+    }
+
     /// TCP streams over loopback, and what it costs to send or receive and do nothing else.
     pub fn iperf3(&self, op: &str, streams: usize) -> Result<Option<Sample>> {
         let Some(program) = self.find("iperf3") else {
@@ -118,13 +134,14 @@ impl Bench {
     }
 
     /// Random direct reads of a file that fio lays out itself, on the file system that holds our data. The file is to be as large as
-    /// what ours reads, and as new: a device may well keep what it was asked for before.
+    /// what ours reads, and as new: a device may well keep what it was asked for before. `ramp` has it read before the window, too.
     pub fn fio(
         &self,
         size: &str,
         block: &str,
         depth: usize,
         jobs: usize,
+        ramp: Option<&str>,
     ) -> Result<Option<Sample>> {
         let Some(program) = self.find("fio") else {
             return Ok(None);
@@ -144,6 +161,7 @@ impl Bench {
                 .arg(format!("--iodepth={depth}"))
                 .arg(format!("--numjobs={jobs}"))
                 .arg(format!("--runtime={}", self.seconds.ceil()))
+                .args(ramp)
                 .arg(format!("--filename={}", file.display())),
         );
         // What it says counts more than a file that it may not have made.

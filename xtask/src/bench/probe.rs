@@ -10,6 +10,8 @@ use crate::bench::sample::Sample;
 
 /// What the engine reads of.
 const ENGINE_SIZE: &str = "1G";
+/// What fio is told where loads over a door stand beside it, which begin as long before their window.
+const RAMP: &str = "--ramp_time=1";
 
 /// What is run for a row.
 pub enum Probe {
@@ -17,6 +19,8 @@ pub enum Probe {
     S3(&'static str, String),
     /// `forebay bench` with these arguments against the gRPC door of the server of this name.
     Direct(&'static str, String),
+    /// The same against a server of its own that keeps no values in memory, over a new folder.
+    Cold(String),
     /// `forebay bench` with these arguments, over a folder of its own.
     Own(String),
     /// `forebay bench` with these arguments, over nothing that was started here.
@@ -29,7 +33,7 @@ pub enum Probe {
     Iperf3(&'static str, usize),
     /// Block size, reads in flight of a job, jobs, of a file as large as what the engine reads.
     Fio(&'static str, usize, usize),
-    /// Size of the file, block size, reads in flight.
+    /// Size of the file, block size, reads in flight, with as much load before the window as a door of ours has.
     FioOf(&'static str, &'static str, usize),
     /// The Redis of this name, `get` or `set`, bytes of a value, asked by eight clients.
     Redis(&'static str, &'static str, usize),
@@ -62,6 +66,7 @@ impl Probe {
             Probe::Direct(name, arguments) => server(name)
                 .map(|server| bench.direct(arguments, server))
                 .transpose(),
+            Probe::Cold(arguments) => bench.cold(arguments).map(Some),
             Probe::Own(arguments) => {
                 let folder = bench.folder.display().to_string();
                 let more = ["--dir".to_owned(), folder];
@@ -71,8 +76,8 @@ impl Probe {
             Probe::Rados(arguments) => bench.over_rados(arguments),
             Probe::RadosBench(mode, size, depth) => bench.rados_bench(mode, *size, *depth),
             Probe::Iperf3(op, streams) => bench.iperf3(op, *streams),
-            Probe::Fio(block, depth, jobs) => bench.fio(ENGINE_SIZE, block, *depth, *jobs),
-            Probe::FioOf(size, block, depth) => bench.fio(size, block, *depth, 1),
+            Probe::Fio(block, depth, jobs) => bench.fio(ENGINE_SIZE, block, *depth, *jobs, None),
+            Probe::FioOf(size, block, depth) => bench.fio(size, block, *depth, 1, Some(RAMP)),
             Probe::Redis(name, op, size) => server(name)
                 .map(|server| bench.redis(server, op, *size, EIGHT_CLIENTS))
                 .transpose(),
@@ -95,7 +100,7 @@ impl Probe {
     pub fn is_ours(&self) -> bool {
         matches!(
             self,
-            Probe::S3(..) | Probe::Direct(..) | Probe::Own(_) | Probe::Alone(_)
+            Probe::S3(..) | Probe::Direct(..) | Probe::Cold(_) | Probe::Own(_) | Probe::Alone(_)
         )
     }
 
@@ -108,7 +113,8 @@ impl Probe {
             | Probe::Pipelined(name, _, _)
             | Probe::Nbd(name, _, _)
             | Probe::Nixl(name, _) => Some(name),
-            Probe::Own(_)
+            Probe::Cold(_)
+            | Probe::Own(_)
             | Probe::Alone(_)
             | Probe::Rados(_)
             | Probe::RadosBench(..)
@@ -124,6 +130,7 @@ impl Probe {
         match self {
             Probe::S3(_, arguments)
             | Probe::Direct(_, arguments)
+            | Probe::Cold(arguments)
             | Probe::Own(arguments)
             | Probe::Alone(arguments) => format!("forebay bench {arguments}"),
             Probe::Rados(arguments) => format!("forebay bench {arguments} --pool POOL"),
@@ -138,7 +145,7 @@ impl Probe {
                 )
             }
             Probe::Fio(block, depth, jobs) => fio(ENGINE_SIZE, block, *depth, *jobs),
-            Probe::FioOf(size, block, depth) => fio(size, block, *depth, 1),
+            Probe::FioOf(size, block, depth) => fio(size, block, *depth, 1) + " " + RAMP,
             Probe::Redis(_, op, size) => {
                 format!(
                     "redis-benchmark -t {op} -d {size} {}",

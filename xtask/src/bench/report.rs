@@ -32,7 +32,8 @@ direct` (values durable when they are acknowledged) and `forebay bench kv` (a na
 thread, one connection, checksums made and compared on both sides unless a row says otherwise. iperf3 has as many connections. Redis
 is measured by its own redis-benchmark, by eight clients that each have one request under way, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
 blocks a call, which is also how ours is asked beside them. Mooncake moves bytes between the memories of two processes and keeps
-nothing. Rows of values in memory are those of a server with `--backend memory`, which, like Redis with its defaults and like Mooncake,
+nothing. Cold reads are of values that a new server has just
+stored, as fio's are of a file that it has just laid out. Rows of values in memory are those of a server with `--backend memory`, which, like Redis with its defaults and like Mooncake,
 has nothing on a device when it acknowledges.
 
 Tables named NVMe are about `forebay bench nvme`: our own host and our own target, one queue. Blocks in memory are an export of the
@@ -70,7 +71,7 @@ pub fn document(results: &Results, rounds: usize, seconds: f64, trace: Option<&P
         rounds => format!("{rounds} rounds"),
     };
     line(&format!(
-        "\n{rounds}, windows of {seconds} s. Loads over a door begin 1 s before, or as their command says; those of the engine, a pool, functions, files and memory with the window.\n"
+        "\n{rounds}, windows of {seconds} s. Loads over a door begin 1 s before, or as their command says; fio begins as what it stands beside; those of the engine, a pool, functions, files and memory with the window.\n"
     ));
     line("| measured | version |\n|---|---|");
     for (name, version) in &results.versions {
