@@ -32,7 +32,7 @@ direct` (values durable when they are acknowledged) and `forebay bench kv` (a na
 thread, one connection, checksums made and compared on both sides unless a row says otherwise. iperf3 has as many connections. Redis
 is measured by its own redis-benchmark, by eight clients that each have one request under way, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
 blocks a call, which is also how ours is asked beside them. Mooncake moves bytes between the memories of two processes and keeps
-nothing. Cold reads are of values that a new server has just
+nothing. NIXL writes to a server of ours that keeps values as the one beside it does. Cold reads are of values that a new server has just
 stored, as fio's are of a file that it has just laid out. Rows of values in memory are those of a server with `--backend memory`, which, like Redis with its defaults and like Mooncake,
 has nothing on a device when it acknowledges.
 
