@@ -89,6 +89,8 @@ pub async fn tidy(store: &RadosStore) -> Result<ScrubReport, StoreError> {
                 passed_over.damaged += adopted.unnamed as u64;
             }
             Err(error) if error.kind() == ErrorKind::Corrupt => found(error),
+            // It was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
             Err(error) => return Err(error),
         }
     }
