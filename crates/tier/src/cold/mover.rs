@@ -236,8 +236,13 @@ impl<S: Store> Mover<S> {
     async fn copy_out(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
         let _room = self.going.for_value(seen.size).await;
         let version = Some(seen.version);
-        let found = self.hot.retrieve(address, version, ByteRange::Full).await?;
-        let Object { meta, mut body, .. } = found;
+        let found = self.hot.retrieve(address, version, ByteRange::Full).await;
+        let found = found.map_err(|error| match error.away() {
+            // It is no far side that fails.
+            Some(_) => StoreError::moved(),
+            None => error,
+        });
+        let Object { meta, mut body, .. } = found?;
         meta.check_seen(Some(seen))?;
         self.bucket.put(away, seen, &mut body).await?;
         drop(body);

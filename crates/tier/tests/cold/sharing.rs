@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use forebay_store::{ByteRange, MemoryStore, NamespaceConfig, Store, Versioning};
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{
+    Address, ByteRange, MemoryStore, NamespaceConfig, Object, Result, Store, VersionId, Versioning,
+};
 use forebay_tier::cold::{Cold, Policy};
+use tokio::sync::Semaphore;
 
 use crate::support::{World, content, drain, object, one_of};
 
@@ -156,4 +160,58 @@ async fn both_move_the_same_value() {
     }
     assert_eq!(world.far.names().await.len(), 1, "the other's copy goes");
     assert_eq!(read(&one, "key").await, bytes);
+}
+
+/// A store whose values are read, for one process, when a test says.
+#[derive(Clone)]
+struct Gate {
+    asked: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+}
+
+impl Detour<MemoryStore> for Gate {
+    async fn retrieve(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<<MemoryStore as Store>::Body>> {
+        // What they tell each other is read at once.
+        if address.namespace == "ns" {
+            self.asked.add_permits(1);
+            drop(self.open.acquire().await.expect("never closed"));
+        }
+        store.retrieve(address, version, range).await
+    }
+}
+
+#[tokio::test]
+async fn two_pass_over_the_same_values_at_once() {
+    let (world, [one, _]) = two(&everything()).await;
+    for key in 0..12 {
+        world.put(&format!("{key:02}"), b"value").await;
+    }
+    let gate = Gate {
+        asked: Arc::new(Semaphore::new(0)),
+        open: Arc::new(Semaphore::new(0)),
+    };
+    let near = Around {
+        store: MemoryStore::clone(&world.hot),
+        detour: gate.clone(),
+    };
+    let far = Arc::new(world.far.clone());
+    let late = one_of(Some(AGREED), DAY, Arc::new(near), far, &world.clock);
+    let (late, one) = (late.mover(), one.mover());
+    let (late, first) = tokio::join!(late.expect("a bucket").run("ns"), async {
+        // By then the other one knows what is to go.
+        drop(gate.asked.acquire().await.expect("never closed"));
+        let passed = one.expect("a bucket").run("ns").await;
+        gate.open.add_permits(Semaphore::MAX_PERMITS);
+        passed
+    });
+    assert_eq!(first.expect("run").moved, 12);
+    let late = late.expect("run");
+    assert_eq!((late.moved, late.failed, late.gave_up), (0, 0, false));
+    assert_eq!(late.cold, 0, "none was when it looked");
 }
