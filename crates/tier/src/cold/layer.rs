@@ -89,9 +89,12 @@ impl<S: Store> Cold<S> {
 }
 
 impl<S: Store> Mover<S> {
-    /// Notes that a value was read.
-    fn note_read(&self, namespace: &NamespaceInfo, key: &[u8]) {
-        if self.reads.is_on() {
+    /// Notes that a value was read, if there is one: the table is all tenants', and any name can be asked for.
+    fn note_read<T>(&self, namespace: &NamespaceInfo, key: &[u8], answer: &Result<T>) {
+        let is_there = answer
+            .as_ref()
+            .map_or_else(|error| error.away().is_some(), |_| true);
+        if is_there && self.reads.is_on() {
             self.reads.note(spot(namespace.id, key), self.now());
         }
     }
@@ -197,7 +200,7 @@ impl<S: Store> Store for Cold<S> {
         };
         let meant = self.hot.namespace(address.namespace)?;
         let found = self.hot.retrieve(address, version, range).await;
-        mover.note_read(&meant, address.key);
+        mover.note_read(&meant, address.key, &found);
         match found {
             Err(error) if error.away().is_some() => {
                 Box::pin(mover.retrieve(&meant, address, version, range, error)).await
@@ -220,11 +223,12 @@ impl<S: Store> Store for Cold<S> {
                 .await;
         };
         let meant = self.hot.namespace(address.namespace)?;
-        mover.note_read(&meant, address.key);
         let placed = self
             .hot
-            .retrieve_into(address, version, range, target.clone());
-        match placed.await {
+            .retrieve_into(address, version, range, target.clone())
+            .await;
+        mover.note_read(&meant, address.key, &placed);
+        match placed {
             Err(error) if error.away().is_some() => {
                 let found = Box::pin(mover.retrieve(&meant, address, version, range, error));
                 found.await?.place_into(&target).await

@@ -14,6 +14,7 @@ use forebay_store::{
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::bucket::COPY_BYTES_MAX;
 use super::counters::add;
 use super::mover::Mover;
 use super::reads::{Reads, spot};
@@ -152,8 +153,8 @@ impl<S: Store> Mover<S> {
                     passed.cold += 1;
                     passed.cold_bytes += meta.size;
                 }
-                Ok(None) if meta.size > 0 => going.push((key, meta)),
-                // It ended meanwhile, or there is nothing to move.
+                Ok(None) if (1..=COPY_BYTES_MAX).contains(&meta.size) => going.push((key, meta)),
+                // It ended meanwhile, or there is nothing to move, or more than any bucket takes.
                 Ok(None) | Err(_) => {}
             }
         }

@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use forebay_store::{Attributes, ByteRange, Store, Versioning};
+use forebay_mem::Region;
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{
+    Attributes, ByteRange, ListOptions, MemoryStore, Result, Store, VersionId, VersionItem,
+    VersionPage, Versioning,
+};
 use forebay_tier::cold::{Bucket, Cold, Config, Policy, RULES, Recall, Rules};
 
-use crate::support::{HOME, World, config, content, drain, object};
+use crate::support::{HOME, World, config, content, drain, object, over};
 
 const DAY: u64 = 24 * 3600 * 1000;
 
@@ -200,6 +205,43 @@ async fn by_the_last_read() {
     assert!(!world.is_cold("read").await);
 }
 
+#[tokio::test]
+async fn what_is_not_there_was_not_read() {
+    let world = World::new(Versioning::Off).await;
+    let policy = fill(&world).await;
+    world.mover().run("ns").await.expect("run");
+    world.clock.advance(2 * DAY);
+    let none = Some(VersionId(77));
+    for key in ["00", "01"] {
+        let found = world.cold.retrieve(object(key), none, ByteRange::Full);
+        assert!(found.await.is_err(), "there is no such version");
+    }
+    let region = Region::anonymous(4096).expect("memory");
+    let target = region.slice(0..4096).expect("inside");
+    let into = |key, version| {
+        let target = target.clone();
+        let into = world
+            .cold
+            .retrieve_into(object(key), version, ByteRange::Full, target);
+        async move { into.await.is_ok() }
+    };
+    assert!(!into("02", none).await && into("03", None).await);
+    assert_eq!(world.get("04").await, b"value");
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!(passed.moved, 10, "all but what was read");
+    // What is away was read, too.
+    world
+        .policy(&Policy {
+            recall: Recall::Never,
+            ..policy
+        })
+        .await;
+    assert_eq!(world.get("00").await, b"value");
+    assert!(world.is_cold("00").await);
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!(passed.cold, 9, "it would not go now");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_read_while_a_pass_takes_long_is_known_after_a_crash() {
     let world = World::new(Versioning::Off).await;
@@ -357,4 +399,43 @@ async fn copies_of_values_that_are_gone_go_while_others_are_on_their_way() {
         tokio::task::yield_now().await;
     }
     tending.abort();
+}
+
+/// A store whose values are longer than any bucket takes, as it says.
+#[derive(Clone)]
+struct Huge;
+
+impl Detour<MemoryStore> for Huge {
+    async fn list_versions(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
+        let mut page = store.list_versions(options).await?;
+        for item in &mut page.items {
+            if let VersionItem::Value { meta, .. } = item {
+                meta.size = 100 << 30;
+            }
+        }
+        Ok(page)
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_stays_and_is_no_failure() {
+    let world = World::new(Versioning::Off).await;
+    fill(&world).await;
+    world.mover().run("ns").await.expect("run");
+    world.clock.advance(2 * DAY);
+    let near = Around {
+        store: MemoryStore::clone(&world.hot),
+        detour: Huge,
+    };
+    let cold = over(Arc::new(near), &world.far, &world.clock);
+    let mover = cold.mover().expect("a bucket");
+    mover.run("ns").await.expect("run");
+    world.clock.advance(2 * DAY);
+    let passed = mover.run("ns").await.expect("run");
+    assert_eq!((passed.moved, passed.failed, passed.gave_up), (0, 0, false));
+    assert!(!world.is_cold("00").await);
 }
