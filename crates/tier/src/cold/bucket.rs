@@ -115,8 +115,8 @@ impl Bucket {
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(range)));
         let found = self.objects.get_opts(&self.path(away), options).await;
-        let stream = found.map_err(failed)?.into_stream();
-        Ok(stream.map(|bytes| bytes.map_err(failed)).boxed())
+        let stream = found.map_err(unread)?.into_stream();
+        Ok(stream.map(|bytes| bytes.map_err(unread)).boxed())
     }
 
     /// A few bytes of a copy.
@@ -309,18 +309,40 @@ async fn send<B: Body>(
     Ok(())
 }
 
-/// What an answer of the far side means: a copy that is missing is lost, anything else may be better later.
-fn failed(error: object_store::Error) -> StoreError {
+/// What the answer to a read of a copy means: one that is missing is lost, anything else may be better later.
+fn unread(error: object_store::Error) -> StoreError {
     match error {
-        object_store::Error::NotFound { .. } => {
+        object_store::Error::NotFound { .. } if !has_no_bucket(&error.to_string()) => {
             StoreError::new(ErrorKind::Io, "the cold copy of the value is missing")
+                .with_source(error)
         }
-        _ => StoreError::new(
-            ErrorKind::Busy,
-            "the cold tier cannot be reached; try again later",
-        ),
+        error => failed(error),
     }
-    .with_source(error)
+}
+
+/// What any other failure of the far side means: whatever it is, it may be better later.
+fn failed(error: object_store::Error) -> StoreError {
+    let text = error.to_string();
+    let message = match has_no_bucket(&text) {
+        true => "the cold tier's bucket is not there",
+        false if is_refusal(&error, &text) => "the cold tier's bucket refuses the keys for it",
+        false => "the cold tier cannot be reached; try again later",
+    };
+    StoreError::new(ErrorKind::Busy, message).with_source(error)
+}
+
+/// A copy that is missing has the same status: the answer's code alone tells.
+fn has_no_bucket(text: &str) -> bool {
+    text.contains("NoSuchBucket")
+}
+
+/// Of lists and the beginning of uploads in parts the client gives the status as text alone.
+fn is_refusal(error: &object_store::Error, text: &str) -> bool {
+    use object_store::Error::{PermissionDenied, Unauthenticated};
+    matches!(error, PermissionDenied { .. } | Unauthenticated { .. })
+        || ["code: 401", "code: 403"]
+            .iter()
+            .any(|code| text.contains(code))
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ use forebay_store::{
     VersionPage, Versioning,
 };
 use forebay_tier::cold::{ColdUrl, Secret, Swept};
-use object_store::ObjectStoreExt;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::support::{HOME, World, content, drain, object, over, over_objects, swept_twice};
 
@@ -235,8 +236,99 @@ async fn an_answer_that_has_no_end_is_given_up() {
     assert!(serving.await.expect("served") < 64 << 20);
 }
 
+/// A bucket that is not there, or not for us: said so, and no copy counts as lost for it.
+#[tokio::test]
+async fn why_the_bucket_answers_nothing_is_said() {
+    let world = World::new(Versioning::Off).await;
+    world.never_back().await;
+    let bytes = content(9, (9 << 20) + 17);
+    world.put_away("cold", &bytes).await;
+    for (answer, words, reads) in [
+        (
+            "404 Not Found NoSuchBucket",
+            "bucket is not there",
+            ErrorKind::Busy,
+        ),
+        (
+            "403 Forbidden AccessDenied",
+            "refuses the keys",
+            ErrorKind::Busy,
+        ),
+        (
+            "401 Unauthorized Unauthorized",
+            "refuses the keys",
+            ErrorKind::Busy,
+        ),
+        (
+            "400 Bad Request Whatever",
+            "cannot be reached",
+            ErrorKind::Busy,
+        ),
+        (
+            "404 Not Found NoSuchKey",
+            "copy of the value is missing",
+            ErrorKind::Io,
+        ),
+    ] {
+        let (address, serving) = refusing(answer).await;
+        let cold = over_objects(world.hot.clone(), objects_at(address), &world.clock);
+        let found = cold.retrieve(object("cold"), None, ByteRange::Full).await;
+        let error = drain(found.expect("known")).await.expect_err("no bytes");
+        assert_eq!(error.kind(), reads, "{answer}");
+        assert!(error.message().contains(words), "{answer}: {error}");
+        let mover = cold.mover().expect("a bucket");
+        for size in [5000, (9 << 20) + 17] {
+            let meta = world.put("hot", &content(1, size)).await;
+            let moved = mover.move_out(object("hot"), &meta).await;
+            let listed = mover.sweep().await.map(drop);
+            for error in [moved, listed].map(|done| done.expect_err("refused")) {
+                assert_eq!(error.kind(), ErrorKind::Busy, "{answer}");
+                let is_said = reads == ErrorKind::Io || error.message().contains(words);
+                assert!(is_said, "{answer}: {error}");
+            }
+        }
+        serving.abort();
+    }
+}
+
+/// An S3 that answers everything with this status and code.
+async fn refusing(answer: &str) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (status, code) = answer.rsplit_once(' ').expect("both");
+    let body = format!("<Error><Code>{code}</Code></Error>");
+    let whole = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let serving = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("asked");
+            let mut stream = BufReader::new(stream);
+            let (mut line, mut length) = (String::new(), 0);
+            while stream.read_line(&mut line).await.is_ok_and(|len| len > 2) {
+                if let Some(said) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = said.trim().parse().expect("a number");
+                }
+                line.clear();
+            }
+            let mut sent = vec![0; length];
+            if stream.read_exact(&mut sent).await.is_ok() {
+                // Whoever has gone away is not told.
+                let _ = stream.write_all(whole.as_bytes()).await;
+            }
+        }
+    });
+    (address, serving)
+}
+
 /// A sweep of what the S3 at `address` holds.
 async fn sweep_of(world: &World, address: SocketAddr) -> forebay_store::Result<Swept> {
+    let cold = over_objects(world.hot.clone(), objects_at(address), &world.clock);
+    cold.mover().expect("a bucket").sweep().await
+}
+
+fn objects_at(address: SocketAddr) -> Arc<dyn ObjectStore> {
     let url = ColdUrl::parse(&format!("s3://bucket?endpoint=http://{address}")).expect("legal");
     let secret = Secret {
         access_key: "key".to_owned(),
@@ -244,9 +336,7 @@ async fn sweep_of(world: &World, address: SocketAddr) -> forebay_store::Result<S
         session_token: None,
     };
     let objects = url.open(Some(secret), None, &Handle::current());
-    let objects = objects.expect("open");
-    let cold = over_objects(world.hot.clone(), objects, &world.clock);
-    cold.mover().expect("a bucket").sweep().await
+    objects.expect("open")
 }
 
 /// A server that says of the next page what it said of the last.
