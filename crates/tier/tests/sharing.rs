@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use bytes::Bytes;
 use forebay_mem::{CopySite, Region, copied_bytes};
 use forebay_store::suite::TestClock;
+use forebay_store::waiting::leaving;
 use forebay_store::{
     Address, Attributes, Body, ByteRange, Durability, ErrorKind, NamespaceConfig, Seal, Store,
     StoreOptions, Upload,
@@ -250,6 +251,25 @@ async fn what_is_too_long_to_be_kept_is_placed_by_the_store() {
     assert_eq!(probe.placed.load(SeqCst), 1, "what was opened says it");
     let short = place(ByteRange::Inclusive(5, 50_000), MIB).await;
     assert_eq!(short.expect("by way of the cache"), 1);
+}
+
+#[tokio::test]
+async fn doors_count_all_that_a_hit_has() {
+    let (tier, _) = made(&Probe::default(), |_| {}).await;
+    let value = support::bytes(4, 7 * MIB + 9);
+    support::put(&tier, "k", &value).await;
+    let address = Address::object(NS, b"k");
+    let found = tier.retrieve(address, None, ByteRange::Full).await;
+    let found = found.expect("held");
+    support::delete(&tier, "k").await;
+    assert_eq!(metrics(&tier).memory_bytes, 0);
+    let counted = leaving(&tier.caps(), &found.range, found.meta.size, 0);
+    assert!(counted >= value.len(), "{counted}");
+    assert!(support::drain(found.body).await.expect("held") == value);
+    // Of what is short no more than before.
+    let below = tier.store_below().caps();
+    let counted = |caps| leaving(&caps, &(0..10), 10, 0);
+    assert_eq!(counted(tier.caps()), counted(below));
 }
 
 /// Values that arrive together hold no more than there is room for: the others go to the store, and wait for no buffers that these have.
