@@ -15,6 +15,9 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// What an item costs beside its buffers, about.
 const OVERHEAD_BYTES: u64 = 256;
 
+/// A block that is longer than its bytes by more than this is not kept for them.
+const HELD_TIMES_MAX: usize = 2;
+
 /// A piece. Cloning shares it.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
@@ -122,8 +125,8 @@ pub(crate) fn part_of(number: u32, range: &Range<u64>) -> Range<usize> {
     within(range.start) as usize..within(range.end) as usize
 }
 
-/// Turns buffers of a value into pieces. Blocks of a pool stay what they are; of other memory, which may be a small part of a large
-/// message, there is a copy, so that a piece holds what it counts.
+/// Turns buffers of a value into pieces. Blocks of a pool stay what they are, if more than a little of them is of use; of other memory,
+/// which may be a small part of a large message, there is a copy, so that a piece holds what it counts, and little more than it has.
 #[derive(Debug, Default)]
 pub(crate) struct Cutter {
     waiting: Vec<Buf>,
@@ -149,7 +152,7 @@ impl Cutter {
 
     fn take(&mut self, buf: Buf) {
         self.len += buf.len();
-        if buf.place().is_some() {
+        if buf.place().is_some() && buf.held_bytes() <= HELD_TIMES_MAX * buf.len() {
             self.end_copy();
             self.waiting.push(buf);
         } else {
@@ -170,7 +173,9 @@ impl Cutter {
     pub fn finish(&mut self) -> Option<Piece> {
         self.end_copy();
         self.len = 0;
-        (!self.waiting.is_empty()).then(|| Piece::new(std::mem::take(&mut self.waiting)))
+        let mut bufs = std::mem::take(&mut self.waiting);
+        bufs.shrink_to_fit();
+        (!bufs.is_empty()).then(|| Piece::new(bufs))
     }
 }
 

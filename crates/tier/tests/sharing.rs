@@ -208,6 +208,35 @@ async fn a_hit_is_the_memory_that_came_in() {
 }
 
 #[tokio::test]
+async fn what_has_little_of_a_block_does_not_keep_it() {
+    let (tier, _) = made(&Probe::default(), |_| {}).await;
+    let pool = forebay_mem::Pool::new(4 << 20);
+    let mut block = pool.take(MIB).await;
+    block.set_len(MIB);
+    block.fill(7);
+    let block = block.freeze();
+    let parts = [(5000..9096, 4096), (0..600_000, MIB as u64)];
+    for (at, (part, held)) in parts.into_iter().enumerate() {
+        let key = [at as u8];
+        let address = Address::object(NS, &key);
+        let (copied, before) = (copied_bytes(CopySite::CacheKeep), metrics(&tier));
+        let mut upload = tier.store(address, Default::default()).await.expect("room");
+        upload.write(block.slice(part.clone())).await.expect("room");
+        upload.commit(Seal::default()).await.expect("committed");
+        let copied = copied_bytes(CopySite::CacheKeep) - copied;
+        assert_eq!(copied > 0, held == 4096, "{part:?}");
+        let counted = metrics(&tier).memory_bytes - before.memory_bytes;
+        assert!(
+            (held..held + 2048).contains(&counted),
+            "{counted} of {held}"
+        );
+        let found = tier.retrieve(address, None, ByteRange::Full).await;
+        let found = support::drain(found.expect("held").body).await;
+        assert!(found.expect("read") == vec![7; part.len()]);
+    }
+}
+
+#[tokio::test]
 async fn what_is_in_memory_leaves_others_their_turn() {
     let value = support::bytes(1, 32 << 20);
     let (tier, _) = made(&Probe::default(), |config| config.memory_bytes = 512 << 20).await;
