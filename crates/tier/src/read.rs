@@ -86,15 +86,19 @@ impl<S: Store> Tier<S> {
         range: ByteRange,
         target: &RegionSlice,
     ) -> Result<Option<(Meta, Range<u64>)>> {
-        // What is too long to be kept goes the store's own way, which may be straight into the target.
-        if target.len() as u64 > cache.config.span_bytes_max {
-            cache.write_back.settle(&place).await;
-            still(&*self.store, &place.namespace)?;
-            return Ok(None);
-        }
+        let namespace = place.namespace.clone();
         let mut found = match self.kept(cache, place, range).await? {
             Way::Kept(found) => found,
-            Way::Cut(found) => return found.place_into(target).await.map(Some),
+            Way::Cut(found) => {
+                found.check_room(target)?;
+                if found.range.end - found.range.start <= cache.config.span_bytes_max {
+                    return found.place_into(target).await.map(Some);
+                }
+                // What is too long to be kept goes the store's own way, which may be straight into the target.
+                drop(found);
+                still(&*self.store, &namespace)?;
+                return Ok(None);
+            }
             Way::Pass => return Ok(None),
         };
         found.check_room(target)?;

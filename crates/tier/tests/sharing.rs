@@ -272,7 +272,6 @@ async fn what_is_too_long_to_be_kept_is_placed_by_the_store() {
         assert!(found == value[range.start as usize..range.end as usize]);
         Ok::<_, forebay_store::StoreError>(probe.placed.load(SeqCst))
     };
-    // The length of the target says it, or what is found.
     let long = place(ByteRange::Full, value.len()).await;
     assert_eq!(long.expect("placed"), 1);
     let found = place(ByteRange::Full, MIB).await.expect_err("no room");
@@ -299,6 +298,25 @@ async fn doors_count_all_that_a_hit_has() {
     let below = tier.store_below().caps();
     let counted = |caps| leaving(&caps, &(0..10), 10, 0);
     assert_eq!(counted(tier.caps()), counted(below));
+}
+
+#[tokio::test]
+async fn what_is_held_is_placed_from_there_however_long_the_target_is() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |config| config.span_bytes_max = MIB as u64).await;
+    let value = support::bytes(4, 50_000);
+    support::put(&tier.store_below().store, "short", &value).await;
+    let region = Region::anonymous(3 * MIB).expect("memory");
+    let target = region.slice(0..3 * MIB).expect("inside");
+    let address = Address::object(NS, b"short");
+    for range in [ByteRange::Full, ByteRange::Full, ByteRange::Suffix(9)] {
+        let placed = tier.retrieve_into(address, None, range, target.clone());
+        let (_, range) = placed.await.expect("there is room");
+        let mut found = vec![0; (range.end - range.start) as usize];
+        assert!(target.read(0, &mut found));
+        assert!(found == value[range.start as usize..]);
+    }
+    assert_eq!((probe.retrieves(), probe.placed.load(SeqCst)), (1, 0));
 }
 
 /// Values that arrive together hold no more than there is room for: the others go to the store, and wait for no buffers that these have.
