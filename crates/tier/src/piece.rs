@@ -12,8 +12,9 @@ use forebay_store::{Placing, Result};
 pub const PIECE_BYTES: u64 = 1 << 20;
 /// Sums are made of so many bytes: a small range of a piece costs no look at all of it.
 const BLOCK_BYTES: usize = 64 << 10;
-/// What an item costs beside its buffers, about.
-const OVERHEAD_BYTES: u64 = 256;
+/// What an item costs beside its buffers, about: the value and its place in tables that are half full, the piece, its buffers' handles and
+/// sums, its place in a policy, and what the allocator needs for each.
+const OVERHEAD_BYTES: u64 = 1024;
 
 /// A block that is longer than its bytes by more than this is not kept for them.
 const HELD_TIMES_MAX: usize = 2;

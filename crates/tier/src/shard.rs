@@ -13,8 +13,6 @@ use crate::policy::{GHOST_BYTES, Policy, PolicyKind, Slot};
 /// Of its memory, and of its disk, what the prints of items that left may take beside.
 const MEMORY_PART: u64 = 32;
 const DISK_PART: u64 = 1024;
-/// So many of each tenant's are remembered in any case.
-const GHOSTS_LEAST: usize = 1024;
 /// Of its memory, what pins may hold.
 const PINNED_PART: u64 = 2;
 /// What is pinned and was not known to be current for so long may give way to another pin: a value that ended elsewhere is asked
@@ -43,6 +41,8 @@ pub(crate) struct Tenant {
     pub name: String,
     pub weight: u64,
     pub memory: Level,
+    /// How many values are held of it.
+    pub objects: u64,
 }
 
 /// A policy and what its slots stand for.
@@ -176,20 +176,28 @@ impl Shard {
             return at;
         }
         let share = config.shares.iter().find(|share| share.tenant == name);
-        self.tenants.push(Tenant {
+        let tenant = Tenant {
             name: name.to_owned(),
             weight: share.map_or(1, |share| u64::from(share.weight.max(1))),
             memory: Level::new(config.policy, self.memory_bytes),
-        });
+            objects: 0,
+        };
+        // In place of one of which nothing is held, so that those who were here once take no memory for ever.
+        let left = self.tenants.iter().position(|tenant| tenant.objects == 0);
+        let at = left.unwrap_or(self.tenants.len());
+        match left {
+            Some(at) => self.tenants[at] = tenant,
+            None => self.tenants.push(tenant),
+        }
         self.share_memory_of_what_left();
-        self.tenants.len() - 1
+        at
     }
 
     /// All that remember what left them have one bound together, however many tenants there are.
     fn share_memory_of_what_left(&mut self) {
         let all = self.memory_bytes / MEMORY_PART + self.disk_bytes / DISK_PART;
         let all = all / GHOST_BYTES;
-        let each = (all as usize / (self.tenants.len() + 1)).max(GHOSTS_LEAST);
+        let each = all as usize / (self.tenants.len() + 1);
         self.disk.policy.remember(each);
         for tenant in &mut self.tenants {
             tenant.memory.policy.remember(each);
@@ -229,11 +237,13 @@ impl Shard {
             since: now,
             tenant,
             shelved: 0,
-            parts: Vec::new(),
+            // Most values have one.
+            parts: Vec::with_capacity(1),
         };
         let objects = self.namespaces.entry(place.namespace.id).or_default();
         objects.insert(place.key.clone(), object);
         self.objects += 1;
+        self.tenants[tenant].objects += 1;
         true
     }
 
@@ -411,10 +421,10 @@ impl Shard {
         let Some(objects) = self.namespaces.get_mut(&place.namespace.id) else {
             return;
         };
-        if objects
-            .get(&place.key[..])
-            .is_some_and(|object| object.parts.is_empty())
+        if let Some(object) = objects.get(&place.key[..])
+            && object.parts.is_empty()
         {
+            self.tenants[object.tenant].objects -= 1;
             objects.remove(&place.key[..]);
             self.objects -= 1;
             if objects.is_empty() {

@@ -282,25 +282,6 @@ async fn what_is_too_long_to_be_kept_is_placed_by_the_store() {
 }
 
 #[tokio::test]
-async fn doors_count_all_that_a_hit_has() {
-    let (tier, _) = made(&Probe::default(), |_| {}).await;
-    let value = support::bytes(4, 7 * MIB + 9);
-    support::put(&tier, "k", &value).await;
-    let address = Address::object(NS, b"k");
-    let found = tier.retrieve(address, None, ByteRange::Full).await;
-    let found = found.expect("held");
-    support::delete(&tier, "k").await;
-    assert_eq!(metrics(&tier).memory_bytes, 0);
-    let counted = leaving(&tier.caps(), &found.range, found.meta.size, 0);
-    assert!(counted >= value.len(), "{counted}");
-    assert!(support::drain(found.body).await.expect("held") == value);
-    // Of what is short no more than before.
-    let below = tier.store_below().caps();
-    let counted = |caps| leaving(&caps, &(0..10), 10, 0);
-    assert_eq!(counted(tier.caps()), counted(below));
-}
-
-#[tokio::test]
 async fn what_is_held_is_placed_from_there_however_long_the_target_is() {
     let probe = Probe::default();
     let (tier, _) = made(&probe, |config| config.span_bytes_max = MIB as u64).await;
@@ -317,6 +298,25 @@ async fn what_is_held_is_placed_from_there_however_long_the_target_is() {
         assert!(found == value[range.start as usize..]);
     }
     assert_eq!((probe.retrieves(), probe.placed.load(SeqCst)), (1, 0));
+}
+
+#[tokio::test]
+async fn doors_count_all_that_a_hit_has() {
+    let (tier, _) = made(&Probe::default(), |_| {}).await;
+    let value = support::bytes(4, 7 * MIB + 9);
+    support::put(&tier, "k", &value).await;
+    let address = Address::object(NS, b"k");
+    let found = tier.retrieve(address, None, ByteRange::Full).await;
+    let found = found.expect("held");
+    support::delete(&tier, "k").await;
+    assert_eq!(metrics(&tier).memory_bytes, 0);
+    let counted = leaving(&tier.caps(), &found.range, found.meta.size, 0);
+    assert!(counted >= value.len(), "{counted}");
+    assert!(support::drain(found.body).await.expect("held") == value);
+    // Of what is short no more than before.
+    let below = tier.store_below().caps();
+    let counted = |caps| leaving(&caps, &(0..10), 10, 0);
+    assert_eq!(counted(tier.caps()), counted(below));
 }
 
 /// Values that arrive together hold no more than there is room for: the others go to the store, and wait for no buffers that these have.
@@ -535,7 +535,7 @@ async fn what_is_kept_of_a_message_is_the_value_alone() {
     assert_eq!(support::get(&tier, "k").await.expect("held"), [7; 15]);
     assert_eq!(probe.retrieves(), 0);
     let held = metrics(&tier).memory_bytes;
-    assert!(held < 1000, "{held}");
+    assert!(held < 2000, "{held}");
 }
 
 #[tokio::test]
