@@ -21,6 +21,8 @@ const SHARD_BYTES_MIN: u64 = 512 << 20;
 const SHARDS_MAX: u64 = 16;
 /// What an item on the disk costs there at least.
 const DISK_ITEM_BYTES_MIN: u64 = 4096;
+/// So many of a disk that was given up are forgotten in one turn with the lock.
+const FORGOTTEN_AT_ONCE: usize = 1024;
 
 /// Where a value is.
 #[derive(Debug, Clone)]
@@ -331,6 +333,16 @@ impl Index {
             }
         }
         fallout
+    }
+
+    /// Nothing is on the disk any more, nor is anything known of it.
+    pub async fn forget_disk(&self) {
+        for shard in &self.shards {
+            // Removing it from a disk that is given up would be in vain.
+            while shard.lock().forget_disk(FORGOTTEN_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     /// Gives memory back: at least `wanted` bytes, if so much is held. Nothing of it goes to the disk.

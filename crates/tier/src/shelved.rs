@@ -67,6 +67,12 @@ impl Shard {
         self.index_bytes -= less;
     }
 
+    /// Forgets so many pieces on the disk, if there are; whether there may be more.
+    pub fn forget_disk(&mut self, most: usize) -> bool {
+        let mut fallout = Fallout::default();
+        (0..most).all(|_| self.evict_disk(&mut fallout))
+    }
+
     /// Takes a piece off the disk.
     pub fn evict_disk(&mut self, fallout: &mut Fallout) -> bool {
         let Some((place, number, _)) = self.disk.evict() else {

@@ -104,6 +104,7 @@ impl<S: Store> Tier<S> {
             {
                 tracing::error!(%error, "the cache goes on without its disk");
                 disk.give_up_for_good(&cache.counters);
+                cache.index.forget_disk().await;
             }
         };
         tokio::join!(tending, follow::follow(cache, &*self.store));
