@@ -222,8 +222,8 @@ mod tests {
     fn ours_keeps_up_with_what_was_published_and_nobody_beats_the_optimum() {
         let args = CacheArgs {
             trace: None,
-            cache: vec![Size(2048 * 4096)],
-            block: Size(4096),
+            cache: vec![Size(2048 * 16_384)],
+            block: Size(16_384),
             policy: PolicyKind::S3Fifo,
             picture: None,
             json: false,
@@ -234,7 +234,7 @@ mod tests {
             panic!("no ratios");
         };
         let best = point.s3_fifo.max(point.w_tinylfu);
-        // A block of 4 KiB pays a fifteenth for its overhead; the figures are taken with larger ones.
+        // A block of 16 KiB pays a sixteenth for its overhead; the figures are taken with larger ones.
         assert!(point.tier >= 0.9 * best, "{point}");
         for ratio in [point.tier, point.s3_fifo, point.w_tinylfu, point.lru] {
             assert!(
