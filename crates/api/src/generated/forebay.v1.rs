@@ -1633,7 +1633,7 @@ pub struct TierPass {
     /// Those bytes.
     #[prost(uint64, tag = "3")]
     pub moved_bytes: u64,
-    /// Values that the rules take and whose bytes are cold.
+    /// Values that the rules take, or any where there are no rules, and whose bytes are cold.
     #[prost(uint64, tag = "4")]
     pub cold: u64,
     /// Their bytes.

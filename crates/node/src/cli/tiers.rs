@@ -260,7 +260,7 @@ fn show_tier(server: &ServerArgs, tier: &Tier) -> Outcome {
     show::table(&heading, rows.collect())?;
     tier.last.map_or(Ok(()), |pass| {
         show::line(&format!(
-            "{} values ({}) were cold at {}",
+            "{} values ({}) that the rules take were cold at {}",
             pass.cold,
             show::size(pass.cold_bytes),
             show::millis(pass.at)
@@ -273,7 +273,7 @@ fn show_pass(server: &ServerArgs, pass: &TierPass) -> Outcome {
         return show::json(pass);
     }
     show::line(&format!(
-        "{} values ({}) went; {} ({}) are cold; {} did not go",
+        "{} values ({}) went; of those that the rules take, or of all without rules, {} ({}) are cold; {} did not go",
         pass.moved,
         show::size(pass.moved_bytes),
         pass.cold,

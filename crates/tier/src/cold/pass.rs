@@ -41,7 +41,7 @@ pub struct Passed {
     pub moved: u64,
     /// Those bytes.
     pub moved_bytes: u64,
-    /// Values that the rules take and whose bytes are cold, with those.
+    /// Values that the rules take, or any where there are no rules, and whose bytes are cold, with those.
     pub cold: u64,
     /// Their bytes.
     pub cold_bytes: u64,
@@ -93,7 +93,7 @@ impl<S: Store> Mover<S> {
         })
     }
 
-    /// Applies the rules of one namespace now, whoever's turn it is. Without any nothing moves.
+    /// Applies the rules of one namespace now, whoever's turn it is. Without any nothing moves, and what is cold is counted.
     ///
     /// # Errors
     /// Of the store; what the bucket refuses is counted.
@@ -112,7 +112,11 @@ impl<S: Store> Mover<S> {
         let mut passed = Passed::default();
         let rules = Rules::of(&info);
         self.begin_reads(&rules);
-        for prefix in rules.prefixes() {
+        let prefixes = match rules.is_empty() {
+            true => vec![""],
+            false => rules.prefixes(),
+        };
+        for prefix in prefixes {
             let mut last = None;
             while !passed.gave_up {
                 let page = self.page(namespace, prefix.as_bytes(), &last).await?;
@@ -144,7 +148,8 @@ impl<S: Store> Mover<S> {
     ) {
         let mut going = Vec::new();
         for (key, meta) in values {
-            if !self.is_due(info, rules, &key, &meta) {
+            let is_due = self.is_due(info, rules, &key, &meta);
+            if !is_due && !rules.is_empty() {
                 continue;
             }
             let address = Address::object(&info.name, &key);
@@ -153,7 +158,9 @@ impl<S: Store> Mover<S> {
                     passed.cold += 1;
                     passed.cold_bytes += meta.size;
                 }
-                Ok(None) if (1..=COPY_BYTES_MAX).contains(&meta.size) => going.push((key, meta)),
+                Ok(None) if is_due && (1..=COPY_BYTES_MAX).contains(&meta.size) => {
+                    going.push((key, meta));
+                }
                 // It ended meanwhile, or there is nothing to move, or more than any bucket takes.
                 Ok(None) | Err(_) => {}
             }
