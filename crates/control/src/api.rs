@@ -459,7 +459,7 @@ pub struct TierPass {
     pub moved: u64,
     /// Those bytes.
     pub moved_bytes: u64,
-    /// Values that the rules take and whose bytes are cold.
+    /// Values that the rules take, or any where there are no rules, and whose bytes are cold.
     pub cold: u64,
     /// Their bytes.
     pub cold_bytes: u64,

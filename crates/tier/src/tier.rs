@@ -6,9 +6,9 @@ use std::sync::Arc;
 use forebay_mem::{Pool, RegionSlice};
 use forebay_store::limits::{check_batch, check_compose, check_key};
 use forebay_store::{
-    Address, Attributes, Away, ByteRange, Caps, Condition, DeleteOptions, Deleted, Execute,
-    Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
-    Seal, Source, Store, StoreOptions, Stored, VersionId, VersionPage,
+    Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, Execute, Executed,
+    ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Seal,
+    Source, Store, StoreOptions, Stored, VersionId, VersionPage,
 };
 
 use crate::body::TierBody;
@@ -192,20 +192,7 @@ impl<S: Store> Store for Tier<S> {
     type Body = TierBody<S>;
 
     forebay_store::pass_on! {
-        store: forgotten, create_namespace, namespace, namespaces, usage, tenant_quota, changes
-    }
-
-    fn caps(&self) -> Caps {
-        let below = self.store.caps();
-        let ahead = self.cache.as_ref().map_or(0, |cache| {
-            let chunk = below.chunk_bytes.max(1) as u64;
-            cache.config.span_bytes_max.div_ceil(chunk) as usize
-        });
-        Caps {
-            // A hit has all of its range, whatever becomes of that in the cache.
-            read_ahead: below.read_ahead.max(ahead),
-            ..below
-        }
+        store: caps, forgotten, create_namespace, namespace, namespaces, usage, tenant_quota, changes
     }
 
     async fn retrieve(

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use bytes::Bytes;
 use forebay_mem::{CopySite, Region, copied_bytes};
 use forebay_store::suite::TestClock;
-use forebay_store::waiting::leaving;
 use forebay_store::{
     Address, Attributes, Body, ByteRange, Durability, ErrorKind, NamespaceConfig, Seal, Store,
     StoreOptions, Upload,
@@ -298,25 +297,6 @@ async fn what_is_held_is_placed_from_there_however_long_the_target_is() {
         assert!(found == value[range.start as usize..]);
     }
     assert_eq!((probe.retrieves(), probe.placed.load(SeqCst)), (1, 0));
-}
-
-#[tokio::test]
-async fn doors_count_all_that_a_hit_has() {
-    let (tier, _) = made(&Probe::default(), |_| {}).await;
-    let value = support::bytes(4, 7 * MIB + 9);
-    support::put(&tier, "k", &value).await;
-    let address = Address::object(NS, b"k");
-    let found = tier.retrieve(address, None, ByteRange::Full).await;
-    let found = found.expect("held");
-    support::delete(&tier, "k").await;
-    assert_eq!(metrics(&tier).memory_bytes, 0);
-    let counted = leaving(&tier.caps(), &found.range, found.meta.size, 0);
-    assert!(counted >= value.len(), "{counted}");
-    assert!(support::drain(found.body).await.expect("held") == value);
-    // Of what is short no more than before.
-    let below = tier.store_below().caps();
-    let counted = |caps| leaving(&caps, &(0..10), 10, 0);
-    assert_eq!(counted(tier.caps()), counted(below));
 }
 
 /// Values that arrive together hold no more than there is room for: the others go to the store, and wait for no buffers that these have.

@@ -7,7 +7,7 @@ use forebay_store::suite::Around;
 use forebay_store::{MemoryStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::yield_now;
-use tokio::time::{interval, pause, resume, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, pause, resume, timeout};
 
 use crate::copies::Packing;
 use crate::support::{ALPHA, Answer, Ask, BETA, Client, Server, Sign, Who};
@@ -29,10 +29,17 @@ async fn start(requests_in_flight: usize, body_timeout: Duration) -> Server {
     server
 }
 
+/// A machine that stands still for a while makes nobody faster afterwards.
+fn pace(every: Duration) -> Interval {
+    let mut pace = interval(every);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
+}
+
 /// Sends a body in pieces, one every so often, until it is answered.
 pub async fn trickle(client: &mut Client, body: &[u8], piece: usize, every: Duration) -> Answer {
     let mut pieces = body.chunks(piece);
-    let mut pace = interval(every);
+    let mut pace = pace(every);
     loop {
         tokio::select! {
             answer = client.answer(false) => return answer,
@@ -50,7 +57,7 @@ async fn sip(server: &Server, target: &str) -> usize {
     near.write_all(&ask.signed(ALPHA, server.now_ms()))
         .await
         .expect("taken");
-    let mut pace = interval(Duration::from_millis(10));
+    let mut pace = pace(Duration::from_millis(10));
     let mut taken = 0;
     let mut buf = [0; 4096];
     loop {

@@ -320,9 +320,14 @@ fn unread(error: object_store::Error) -> StoreError {
     }
 }
 
-/// What any other failure of the far side means: whatever it is, it may be better later.
+/// What any other failure of the far side means: whatever it is, it may be better later. An upload in parts that somebody ended there is
+/// that value's affair alone.
 fn failed(error: object_store::Error) -> StoreError {
     let text = error.to_string();
+    if matches!(error, object_store::Error::NotFound { .. }) && !has_no_bucket(&text) {
+        return StoreError::new(ErrorKind::Io, "the upload of the cold copy is gone")
+            .with_source(error);
+    }
     let message = match has_no_bucket(&text) {
         true => "the cold tier's bucket is not there",
         false if is_refusal(&error, &text) => "the cold tier's bucket refuses the keys for it",

@@ -89,6 +89,12 @@ impl Wanted<'_> {
             },
         };
         match held.get(&nsid) {
+            // Another gateway may have made it at this moment: publishing it finds out.
+            Some(What::KeyValue { namespace, .. })
+                if matches!(&what, What::KeyValue { id: 0, .. }) && namespace == self.name =>
+            {
+                Ok(())
+            }
             Some(holder) if *holder != what => Err(Error::new(
                 Kind::Exists,
                 format!("namespace identifier {nsid} belongs to {holder}"),
