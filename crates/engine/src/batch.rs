@@ -23,7 +23,7 @@ use crate::cache::Piece;
 use crate::command::{Answer, Command, Content, Reply, Target};
 use crate::core::Core;
 use crate::draft::{Draft, Slot};
-use crate::extent::Run;
+use crate::extent::{Run, granules};
 use crate::findings::Finding;
 use crate::keys;
 use crate::keys::Table;
@@ -60,6 +60,7 @@ pub(crate) struct Batch {
     pub payload: Vec<u8>,
     pub records: u32,
     pub freed: Vec<Freed>,
+    pub freed_granules: u64,
     pub forgotten: Vec<Away>,
     pub answers: Vec<Answer>,
     /// Who waits until everything is in the index.
@@ -89,6 +90,7 @@ impl Batch {
                 );
             }
         }
+        self.freed_granules += draft.freed.iter().map(Freed::granules).sum::<u64>();
         self.freed.extend(draft.freed);
         self.forgotten.extend(draft.forgotten);
         draft.record.encode(&mut self.payload);
@@ -115,8 +117,8 @@ pub(crate) struct Decider<D: Disk> {
     passed_over: BTreeSet<Bytes>,
     /// Whether the last group dropped as much of what is past its time as one may.
     swept_full: bool,
-    /// Whether groups before this one freed space that comes back with the next sync.
-    owes_space: bool,
+    /// Granules that groups before this one freed, and that come back with the next sync.
+    owed_granules: u64,
     now: u64,
     /// Granules taken ahead for small values.
     pack: Option<Run>,
@@ -137,7 +139,7 @@ impl<D: Disk> Decider<D> {
             again_ms: sweep::AGAIN_MS,
             passed_over: BTreeSet::new(),
             swept_full: false,
-            owes_space: false,
+            owed_granules: 0,
             pack: None,
             pool,
         };
@@ -145,10 +147,10 @@ impl<D: Disk> Decider<D> {
         decider
     }
 
-    /// Begins a group: what is past its time goes first. Groups before it may owe space that they freed until they are synced.
-    pub fn begin(&mut self, owes_space: bool) {
+    /// Begins a group: what is past its time goes first. Groups before it owe granules that they freed until they are synced.
+    pub fn begin(&mut self, owed_granules: u64) {
         self.batch = Batch::default();
-        self.owes_space = owes_space;
+        self.owed_granules = owed_granules;
         self.now = self.core.clock.unix_millis();
         // Groups that drop much alternate with others: nobody waits until all of it is gone.
         if self.is_due() && !std::mem::take(&mut self.swept_full) {
@@ -161,7 +163,7 @@ impl<D: Disk> Decider<D> {
         let answer = match command {
             Command::Store(mut command, reply) => {
                 let answer = self.store(&mut command);
-                if self.is_too_early(&answer) {
+                if self.is_too_early(&command.content, &answer) {
                     return Some(Command::Store(command, reply));
                 }
                 self.keep_or_free(&command.content, answer.is_ok());
@@ -169,7 +171,7 @@ impl<D: Disk> Decider<D> {
             }
             Command::TakeBack(command, reply) => {
                 let answer = self.take_back(&command);
-                if self.is_too_early(&answer) {
+                if self.is_too_early(&command.content, &answer) {
                     return Some(Command::TakeBack(command, reply));
                 }
                 self.keep_or_free(&command.content, answer.is_ok());
@@ -213,12 +215,16 @@ impl<D: Disk> Decider<D> {
         None
     }
 
-    /// Whether a small value, of which nothing was taken into the group yet, found no space that there is once the group is synced: it is then,
-    /// whatever it holds.
-    fn is_too_early(&mut self, answer: &Result<Stored>) -> bool {
+    /// Whether a small value, of which nothing was taken into the group yet, found no space that there may be once the group is synced: it is
+    /// then, whatever it holds. Where less was freed than the value takes, nobody waits for a sync on its account.
+    fn is_too_early(&mut self, content: &Content, answer: &Result<Stored>) -> bool {
+        let Content::Small(buf) = content else {
+            return false;
+        };
         let no_space = |error: &StoreError| error.kind() == ErrorKind::NoSpace;
-        let is_freed = self.owes_space || !self.batch.freed.is_empty();
-        let is_too_early = is_freed && answer.as_ref().is_err_and(no_space);
+        let freed = self.owed_granules + self.batch.freed_granules;
+        let is_enough = freed >= u64::from(granules(buf.len()));
+        let is_too_early = is_enough && answer.as_ref().is_err_and(no_space);
         self.batch.sync |= is_too_early;
         is_too_early
     }

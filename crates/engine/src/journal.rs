@@ -49,6 +49,7 @@ struct Journal<D: Disk> {
     synced: u64,
     /// Freed by groups that are not on stable storage yet.
     unsynced: Vec<Freed>,
+    unsynced_granules: u64,
     unsynced_away: Vec<Away>,
     /// When a group that was answered early must be on stable storage.
     deadline: Option<Duration>,
@@ -109,6 +110,7 @@ impl<D: Disk> Journal<D> {
             looked: 0,
             synced: position.group - 1,
             unsynced: Vec::new(),
+            unsynced_granules: 0,
             unsynced_away: Vec::new(),
             deadline: None,
             sync_failed: false,
@@ -225,7 +227,7 @@ impl<D: Disk> Journal<D> {
 
     /// Decides queued commands until the group is large enough.
     fn build(&mut self) {
-        self.decider.begin(!self.unsynced.is_empty());
+        self.decider.begin(self.unsynced_granules);
         let core = self.core.clone();
         while !self.decider.is_full() {
             let first = self.decider.batch.answers.is_empty();
@@ -408,6 +410,7 @@ impl<D: Disk> Journal<D> {
         self.synced = self.position.group - 1;
         self.deadline = None;
         self.core.reclaim.retire(std::mem::take(&mut self.unsynced));
+        self.unsynced_granules = 0;
         self.core.forget(std::mem::take(&mut self.unsynced_away));
         Ok(())
     }
@@ -475,6 +478,7 @@ impl<D: Disk> Journal<D> {
             self.core.reclaim.retire(batch.freed);
             self.core.forget(batch.forgotten);
         } else {
+            self.unsynced_granules += batch.freed_granules;
             self.unsynced.extend(batch.freed);
             self.unsynced_away.extend(batch.forgotten);
         }

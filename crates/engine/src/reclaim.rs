@@ -28,6 +28,13 @@ pub(crate) struct Freed {
     pub runs: Vec<Run>,
 }
 
+impl Freed {
+    pub fn granules(&self) -> u64 {
+        let granules = self.runs.iter().map(|run| u64::from(run.granules));
+        granules.sum()
+    }
+}
+
 /// What readers keep of bodies that no entry refers to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Kept {

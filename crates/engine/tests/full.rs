@@ -180,6 +180,26 @@ async fn what_went_in_a_relaxed_namespace_leaves_room_at_once() {
     }
 }
 
+/// Who writes beside it does not wait for a sync that cannot help.
+#[tokio::test]
+async fn a_value_that_is_refused_syncs_only_where_as_much_was_freed_as_it_takes() {
+    const NEEDED: usize = 5;
+    let engine = relaxed().await;
+    let count = fill(&engine, "k", |number| bytes(number, 4096)).await;
+    assert!(count > 1000, "{count}");
+    engine.settle().await.unwrap();
+    let before = engine.metrics().syncs;
+    // What goes is never side by side, so that there is no room at any time.
+    for (freed, number) in (1..=4 * NEEDED).zip((100..).step_by(2)) {
+        remove(&engine, &format!("k{number:06}")).await;
+        let address = Address::object("n", b"long");
+        let refused = put(&engine, address, &bytes(1, NEEDED * 4096)).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::NoSpace);
+        let syncs = engine.metrics().syncs - before;
+        assert_eq!(syncs, (freed / NEEDED) as u64, "{freed}");
+    }
+}
+
 /// There are enough free granules for it, but what lies side by side is not free before what went is durable.
 #[tokio::test]
 async fn room_in_pieces_is_not_taken_for_room() {

@@ -95,7 +95,7 @@ fn a_small_value_that_finds_no_buffer_leaves_its_space_free() {
         content: Content::Small(Buf::from(vec![1; 4096])),
     };
     let (reply, mut answer) = oneshot::channel();
-    journal.decider.begin(false);
+    journal.decider.begin(0);
     journal.decider.decide(Command::Store(command, reply));
     for answer in std::mem::take(&mut journal.decider.batch.answers) {
         answer.send();
