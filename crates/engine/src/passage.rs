@@ -33,6 +33,8 @@ pub(crate) struct Passage<'a> {
     from: Option<Vec<u8>>,
     /// Up to here, or to the end, rows in memory are looked at alone.
     gap: Option<Option<Vec<u8>>>,
+    /// Up to here the index can be read, although not much further.
+    until: Option<Vec<u8>>,
     /// A row of the index that was read, or that one in memory is above.
     last: Option<Bytes>,
     /// Rows looked at in one step.
@@ -54,6 +56,7 @@ impl<'a> Passage<'a> {
             namespaces,
             from: Some(Vec::new()),
             gap: None,
+            until: None,
             last: None,
             step,
             single: 0,
@@ -75,13 +78,17 @@ impl<'a> Passage<'a> {
                 continue;
             }
             let step = if self.single > 0 { 1 } else { self.step };
-            match self.view.survey(self.table, &from, None, step) {
+            let until = self.until.as_deref();
+            match self.view.survey(self.table, &from, until, step) {
                 Ok(mut scan) => {
                     self.single = self.single.saturating_sub(1);
-                    self.from = scan.next.take();
-                    if let Some((key, _)) = scan.rows.last() {
+                    // The row that it ends before was read already.
+                    if self.until.is_none()
+                        && let Some((key, _)) = scan.rows.last()
+                    {
                         self.last = Some(key.clone());
                     }
+                    self.from = scan.next.take().or_else(|| self.until.take());
                     let damaged = scan.damaged.iter().map(|(key, _)| key.clone()).collect();
                     let met = std::mem::replace(&mut self.met, damaged);
                     scan.damaged.retain(|(key, _)| !met.contains(key));
@@ -93,16 +100,27 @@ impl<'a> Passage<'a> {
                     self.from = Some(from);
                 }
                 Err(error) => {
-                    let last = self.last.as_ref().filter(|last| last[..] >= from[..]);
-                    let begin = last.map(|last| next_key(last));
-                    let (until, is_past) = self.behind(&from)?;
-                    self.gap = Some(until.clone());
-                    self.from = Some(from.clone());
-                    // Else there is a row before that, which memory has removed.
+                    let (begin, until, is_past) = match self.until.take() {
+                        // It could be a moment ago.
+                        Some(until) => (from.clone(), Some(until), true),
+                        None => {
+                            let last = self.last.as_ref().filter(|last| last[..] >= from[..]);
+                            let begin = last.map_or_else(|| from.clone(), |last| next_key(last));
+                            let (until, is_past) = self.behind(&from)?;
+                            (begin, until, is_past)
+                        }
+                    };
+                    self.from = Some(from);
                     if is_past {
-                        let from = begin.unwrap_or(from);
-                        return Ok(Some(Met::Damage { from, until, error }));
+                        self.gap = Some(until.clone());
+                        return Ok(Some(Met::Damage {
+                            from: begin,
+                            until,
+                            error,
+                        }));
                     }
+                    // What is in the way is behind a row that memory has removed, and there may be damaged ones before that.
+                    self.until = until;
                 }
             }
         }

@@ -8,7 +8,9 @@ use forebay_engine::{Config, Engine};
 use forebay_io::sim::SimDisk;
 use forebay_mem::PAGE_BYTES;
 use forebay_store::{Address, DeleteOptions, ErrorKind, Store};
-use support::{bytes, config, content, get, put, replace, tenant, try_open, uncached};
+use support::{
+    bytes, config, content, get, put, replace, rot_in_index, tenant, try_open, uncached,
+};
 
 /// Of two namespaces.
 const KEYS: [(&str, u64); 2] = [("first", 600), ("last", 150)];
@@ -153,6 +155,36 @@ async fn a_scrub_looks_at_all_rows_between_pages_that_cannot_be_read() {
             assert_eq!(said(&engine).len(), keys.len(), "{:?}", engine.findings());
             engine.close();
         }
+    }
+}
+
+/// What lies behind it is removed in memory, and then comes a page that cannot be read.
+#[tokio::test]
+async fn a_damaged_row_beside_what_cannot_be_read_is_named() {
+    let disk = filled().await;
+    let (name, count) = KEYS[0];
+    let page = pages(&disk, &[(name, 100)]);
+    let spoilt = disk.crash(1);
+    spoil(&spoilt, &page);
+    let there = found(&open(&spoilt), name, count).await;
+    let before: Vec<u64> = there.range(..100).rev().take(3).copied().collect();
+    // Some are removed in memory, and one of them is damaged too.
+    for (damaged, removed) in [(1, vec![0]), (2, vec![0, 1]), (0, vec![0, 1])] {
+        let disk = disk.crash(1);
+        let engine = open(&disk);
+        let key = key(name, before[damaged]);
+        let stat = engine.stat(Address::object(name, &key), None).await;
+        let crc = stat.unwrap().crc64nvme;
+        for removed in &removed {
+            delete(&engine, name, before[*removed]).await;
+        }
+        rot_in_index(&disk, &crc.to_le_bytes());
+        spoil(&disk, &page);
+        engine.scrub(|_| ()).await.unwrap();
+        let findings = engine.findings();
+        let is_named = findings.iter().any(|found| found.key == key);
+        assert_eq!(is_named, !removed.contains(&damaged), "{findings:?}");
+        engine.close();
     }
 }
 
