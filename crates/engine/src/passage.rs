@@ -159,6 +159,7 @@ impl<'a> Passage<'a> {
 
     /// The first row that can be read behind `from`, found on the way back from one that is further behind.
     fn looked_for(&self, from: &[u8]) -> Result<Option<Bytes>> {
+        let _tour = Tour::begin();
         let near = behind(self.view, self.table, from, NEAR_BYTES_MAX);
         let namespaces = self.namespaces.iter();
         let namespaces = namespaces.map(|id| keys::namespace(*id).to_vec());

@@ -3,11 +3,14 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_engine::{Config, Engine};
-use forebay_io::sim::SimDisk;
+use forebay_io::sim::{SimClock, SimDisk};
 use forebay_mem::PAGE_BYTES;
 use forebay_store::{Address, DeleteOptions, ErrorKind, Store};
+use support::watched::{Touch, Watched};
 use support::{
     bytes, config, content, get, put, replace, rot_in_index, tenant, try_open, uncached,
 };
@@ -186,6 +189,54 @@ async fn a_damaged_row_beside_what_cannot_be_read_is_named() {
         assert_eq!(is_named, !removed.contains(&damaged), "{findings:?}");
         engine.close();
     }
+}
+
+/// Each read that fails may take a device seconds: a way past hundreds of them is not gone step by step.
+#[tokio::test]
+async fn few_of_many_pages_that_cannot_be_read_are_tried() {
+    const ROWS: u64 = 1500;
+    const WHOLE: u64 = 20;
+    let key = |number: u64| format!("{number:06}{}", "-".repeat(900)).into_bytes();
+    let disk = SimDisk::new(2);
+    let engine = open(&disk);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for number in 0..ROWS {
+        let key = key(number);
+        put(&engine, Address::object("n", &key), b"").await.unwrap();
+    }
+    engine.close();
+    let index = content(&disk, "index");
+    let middle = WHOLE..ROWS - WHOLE;
+    let is_of_middle = |page: &[u8]| {
+        let rows = page.windows(8).filter(|window| window.ends_with(b"--"));
+        let numbers = rows.filter_map(|row| std::str::from_utf8(&row[..6]).ok()?.parse().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        let is_row = page[0] == LEAF && !numbers.is_empty();
+        is_row && numbers.iter().all(|number| middle.contains(number))
+    };
+    let pages = index.chunks(PAGE_BYTES).enumerate();
+    let pages = pages.filter(|(_, page)| is_of_middle(page));
+    let pages: BTreeSet<usize> = pages.map(|(number, _)| number * PAGE_BYTES).collect();
+    assert!(pages.len() > 300, "{}", pages.len());
+    spoil(&disk, &pages);
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    let watched = Watched::new(disk, move |touch| {
+        counted.fetch_add(usize::from(touch == Touch::ReadIndex), Relaxed);
+    });
+    let cached = Config {
+        index_cache_bytes: config().index_cache_bytes,
+        ..settling_late()
+    };
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let engine = support::open(&watched, clock, cached);
+    let before = reads.load(Relaxed);
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    let reads = reads.load(Relaxed) - before;
+    assert_eq!(scrubbed.damaged, 1, "{:?}", engine.findings());
+    assert!(scrubbed.values >= 2 * WHOLE, "{scrubbed:?}");
+    assert!(reads < pages.len(), "{reads} for {}", pages.len());
+    engine.close();
 }
 
 /// Rows are there, or removed, in memory, and later in the index as far as they have a place there.

@@ -18,6 +18,8 @@ use super::{checked, failed};
 
 /// Steps of one way that may fail: each is to a page, or to a row of one that is garbage.
 const FAILED_MAX: usize = 1 << 12;
+/// Places on one way that the medium does not give: each may take it seconds, and nobody else has the thread meanwhile.
+const UNREAD_MAX: usize = 16;
 
 type RawCursor<'a> = Cursor<'a, &'static [u8], &'static [u8]>;
 type RawRow<'a> = (
@@ -58,12 +60,13 @@ impl Snapshot {
     /// # Errors
     /// Those that say nothing of what is there.
     pub fn behind(&self, table: Table, start: &[u8], from: &[u8]) -> Result<Behind> {
-        let _tour = Tour::begin();
+        let tour = Tour::begin();
+        let known = tour.unread();
         let Some(mut cursor) = unless_unread(self.cursor(table, start))? else {
             return Ok(Behind::Unknown);
         };
         let mut failures = 0;
-        while failures < FAILED_MAX {
+        while failures < FAILED_MAX && tour.unread() - known <= UNREAD_MAX {
             match step(&mut cursor, table, |cursor| cursor.next())? {
                 Step::To(key) if key[..] > *from => {
                     let is_past = failures > 0;
@@ -83,7 +86,8 @@ impl Snapshot {
     /// # Errors
     /// Those that say nothing of what is there.
     pub fn behind_before(&self, table: Table, place: &[u8], from: &[u8]) -> Result<Option<Bytes>> {
-        let _tour = Tour::begin();
+        let tour = Tour::begin();
+        let known = tour.unread();
         let Some(mut cursor) = unless_unread(self.cursor(table, place))? else {
             return Ok(None);
         };
@@ -92,7 +96,7 @@ impl Snapshot {
             Step::Damaged | Step::Failed | Step::Stuck | Step::End => None,
         };
         let mut failures = 0;
-        while failures < FAILED_MAX {
+        while failures < FAILED_MAX && tour.unread() - known <= UNREAD_MAX {
             match step(&mut cursor, table, |cursor| cursor.prev())? {
                 Step::To(key) if key[..] > *from => first = Some(key),
                 Step::Damaged => {}
