@@ -185,7 +185,7 @@ mod tests {
         let kept = Rules::only(policy.clone()).keep(&Attributes::EMPTY);
         let kept = kept.expect("room");
         let as_before: Policy =
-            serde_json::from_slice(&kept.get(RULES).expect("one")).expect("JSON");
+            serde_json::from_slice(kept.get(RULES).expect("one")).expect("JSON");
         assert_eq!(as_before, policy);
         let usual = Rules::only(Policy::default());
         assert_eq!(Rules::read(b"{}").expect("kept"), usual);
