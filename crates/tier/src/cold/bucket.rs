@@ -97,7 +97,7 @@ impl Bucket {
         let mut upload = self.objects.put_multipart(&path).await.map_err(failed)?;
         let sent = send(&mut *upload, summing, meta, body).await;
         let done = match sent {
-            Ok(()) => upload.complete().await.map(|_| ()).map_err(failed),
+            Ok(()) => upload.complete().await.map(|_| ()).map_err(unsent),
             Err(error) => Err(error),
         };
         if done.is_err() {
@@ -297,14 +297,14 @@ async fn send<B: Body>(
             part.push(taken);
             if held == PART_BYTES {
                 let full = PutPayload::from_iter(std::mem::take(&mut part));
-                upload.put_part(full).await.map_err(failed)?;
+                upload.put_part(full).await.map_err(unsent)?;
                 held = 0;
             }
         }
     }
     if held > 0 {
         let rest = PutPayload::from_iter(part);
-        upload.put_part(rest).await.map_err(failed)?;
+        upload.put_part(rest).await.map_err(unsent)?;
     }
     Ok(())
 }
@@ -320,14 +320,19 @@ fn unread(error: object_store::Error) -> StoreError {
     }
 }
 
-/// What any other failure of the far side means: whatever it is, it may be better later. An upload in parts that somebody ended there is
-/// that value's affair alone.
+/// What the answer to a part means: an upload that somebody has ended there is that value's affair alone.
+fn unsent(error: object_store::Error) -> StoreError {
+    match error {
+        object_store::Error::NotFound { .. } if !has_no_bucket(&error.to_string()) => {
+            StoreError::new(ErrorKind::Io, "the upload of the cold copy is gone").with_source(error)
+        }
+        error => failed(error),
+    }
+}
+
+/// What any other failure of the far side means: whatever it is, it may be better later.
 fn failed(error: object_store::Error) -> StoreError {
     let text = error.to_string();
-    if matches!(error, object_store::Error::NotFound { .. }) && !has_no_bucket(&text) {
-        return StoreError::new(ErrorKind::Io, "the upload of the cold copy is gone")
-            .with_source(error);
-    }
     let message = match has_no_bucket(&text) {
         true => "the cold tier's bucket is not there",
         false if is_refusal(&error, &text) => "the cold tier's bucket refuses the keys for it",

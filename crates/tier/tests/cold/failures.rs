@@ -291,31 +291,64 @@ async fn why_the_bucket_answers_nothing_is_said() {
     }
 }
 
+/// As a rule in a bucket does that ends unfinished uploads.
+#[tokio::test]
+async fn an_upload_that_was_ended_at_the_far_side_is_one_values_affair() {
+    let world = World::new(Versioning::Off).await;
+    let begun =
+        "<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>";
+    let begun = answer("200 OK", begun);
+    let (address, serving) = serving(begun, refusal("404 Not Found NoSuchUpload")).await;
+    let cold = over_objects(world.hot.clone(), objects_at(address), &world.clock);
+    let meta = world.put("hot", &content(1, (9 << 20) + 17)).await;
+    let moved = cold
+        .mover()
+        .expect("a bucket")
+        .move_out(object("hot"), &meta);
+    let error = moved.await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    serving.abort();
+}
+
+fn answer(status: &str, body: &str) -> String {
+    let head = format!("content-length: {}\r\nconnection: close", body.len());
+    format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}")
+}
+
+/// The answer of an S3 with this status and code.
+fn refusal(refused: &str) -> String {
+    let (status, code) = refused.rsplit_once(' ').expect("both");
+    answer(status, &format!("<Error><Code>{code}</Code></Error>"))
+}
+
 /// An S3 that answers everything with this status and code.
-async fn refusing(answer: &str) -> (SocketAddr, JoinHandle<()>) {
+async fn refusing(refused: &str) -> (SocketAddr, JoinHandle<()>) {
+    serving(refusal(refused), refusal(refused)).await
+}
+
+/// An S3 that gives the first answer to whoever begins an upload in parts, and the other to everything else.
+async fn serving(begun: String, otherwise: String) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
-    let (status, code) = answer.rsplit_once(' ').expect("both");
-    let body = format!("<Error><Code>{code}</Code></Error>");
-    let whole = format!(
-        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
     let serving = tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.expect("asked");
             let mut stream = BufReader::new(stream);
             let (mut line, mut length) = (String::new(), 0);
+            let mut answer = &otherwise;
             while stream.read_line(&mut line).await.is_ok_and(|len| len > 2) {
                 if let Some(said) = line.to_lowercase().strip_prefix("content-length:") {
                     length = said.trim().parse().expect("a number");
+                }
+                if line.starts_with("POST") && line.contains("?uploads") {
+                    answer = &begun;
                 }
                 line.clear();
             }
             let mut sent = vec![0; length];
             if stream.read_exact(&mut sent).await.is_ok() {
                 // Whoever has gone away is not told.
-                let _ = stream.write_all(whole.as_bytes()).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
             }
         }
     });
