@@ -20,7 +20,7 @@ def test_reflection_tells_the_services(root):
     told = root.services()
     services = ("Admin", "Sessions", "Objects", "Execution", "Watch")
     assert {f"forebay.v1.{name}" for name in services} <= set(told)
-    assert len(list(root.methods())) == len(set(root.methods())) == 51
+    assert len(list(root.methods())) == len(set(root.methods())) == 53
 
 
 def test_administration(root, server):
