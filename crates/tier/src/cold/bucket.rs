@@ -311,20 +311,19 @@ async fn send<B: Body>(
 
 /// What the answer to a read of a copy means: one that is missing is lost, anything else may be better later.
 fn unread(error: object_store::Error) -> StoreError {
-    match error {
-        object_store::Error::NotFound { .. } if !has_no_bucket(&error.to_string()) => {
-            StoreError::new(ErrorKind::Io, "the cold copy of the value is missing")
-                .with_source(error)
-        }
-        error => failed(error),
-    }
+    missing(error, "the cold copy of the value is missing")
 }
 
 /// What the answer to a part means: an upload that somebody has ended there is that value's affair alone.
 fn unsent(error: object_store::Error) -> StoreError {
+    missing(error, "the upload of the cold copy is gone")
+}
+
+/// The error for what is missing in a bucket that is there, in these words.
+fn missing(error: object_store::Error, words: &'static str) -> StoreError {
     match error {
         object_store::Error::NotFound { .. } if !has_no_bucket(&error.to_string()) => {
-            StoreError::new(ErrorKind::Io, "the upload of the cold copy is gone").with_source(error)
+            StoreError::new(ErrorKind::Io, words).with_source(error)
         }
         error => failed(error),
     }
