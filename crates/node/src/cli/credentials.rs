@@ -10,10 +10,15 @@ use crate::environment::{pair, variable};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::credentials::path as credentials_path;
 
+/// Whether there is such a file or directory, as far as one may look.
+pub fn may_be_there(path: &Path) -> bool {
+    !matches!(path.try_exists(), Ok(false))
+}
+
 /// Who asks, with the S3 endpoint where one is written beside that. The most explicit wins: --dir, --profile, the environment, the default directory.
 pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Profile> {
     if let Some(dir) = dir {
-        if matches!(dir.try_exists(), Ok(false)) {
+        if !may_be_there(dir) {
             let none = format_args!("{}: there is no such directory", dir.display());
             return Err(Failure::new(Exit::NotFound, none));
         }
@@ -24,7 +29,7 @@ pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Profile> {
     }
     let path = credentials_path(Path::new(DEFAULT_DIR));
     // One that cannot be looked at says so when it is read.
-    if matches!(path.try_exists(), Ok(false)) {
+    if !may_be_there(&path) {
         return Err(Failure::new(
             Exit::Denied,
             format_args!(

@@ -1,7 +1,7 @@
 //! Which server a command speaks to.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use forebay_client::direct::{self, Choice, Options};
@@ -11,7 +11,7 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::credentials;
+use super::credentials::{self, may_be_there};
 use super::door::Door;
 use super::probe::{self, Spoken};
 use super::{here, remote};
@@ -78,11 +78,6 @@ impl Clients {
             direct: Err(why),
         }
     }
-}
-
-/// Whether there is such a file, as far as one may look.
-fn may_be_there(file: &Path) -> bool {
-    !matches!(file.try_exists(), Ok(false))
 }
 
 fn nowhere() -> Failure {
