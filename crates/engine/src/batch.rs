@@ -60,7 +60,6 @@ pub(crate) struct Batch {
     pub payload: Vec<u8>,
     pub records: u32,
     pub freed: Vec<Freed>,
-    pub freed_granules: u64,
     pub forgotten: Vec<Away>,
     pub answers: Vec<Answer>,
     /// Who waits until everything is in the index.
@@ -90,7 +89,6 @@ impl Batch {
                 );
             }
         }
-        self.freed_granules += draft.freed.iter().map(Freed::granules).sum::<u64>();
         self.freed.extend(draft.freed);
         self.forgotten.extend(draft.forgotten);
         draft.record.encode(&mut self.payload);
@@ -222,9 +220,11 @@ impl<D: Disk> Decider<D> {
             return false;
         };
         let no_space = |error: &StoreError| error.kind() == ErrorKind::NoSpace;
-        let freed = self.owed_granules + self.batch.freed_granules;
-        let is_enough = freed >= u64::from(granules(buf.len()));
-        let is_too_early = is_enough && answer.as_ref().is_err_and(no_space);
+        let is_enough = || {
+            let freed = self.owed_granules + Freed::granules(&self.batch.freed);
+            freed >= u64::from(granules(buf.len()))
+        };
+        let is_too_early = answer.as_ref().is_err_and(no_space) && is_enough();
         self.batch.sync |= is_too_early;
         is_too_early
     }

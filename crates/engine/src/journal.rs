@@ -478,7 +478,7 @@ impl<D: Disk> Journal<D> {
             self.core.reclaim.retire(batch.freed);
             self.core.forget(batch.forgotten);
         } else {
-            self.unsynced_granules += batch.freed_granules;
+            self.unsynced_granules += Freed::granules(&batch.freed);
             self.unsynced.extend(batch.freed);
             self.unsynced_away.extend(batch.forgotten);
         }

@@ -29,10 +29,14 @@ pub(crate) struct Freed {
 }
 
 impl Freed {
-    pub fn granules(&self) -> u64 {
-        let granules = self.runs.iter().map(|run| u64::from(run.granules));
-        granules.sum()
+    /// Of all of these.
+    pub fn granules(all: &[Freed]) -> u64 {
+        all.iter().map(|freed| granules(&freed.runs)).sum()
     }
+}
+
+fn granules(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.granules)).sum()
 }
 
 /// What readers keep of bodies that no entry refers to any more.
@@ -173,8 +177,7 @@ impl Reclaim {
         let mut kept = Kept::default();
         for pins in &self.pins {
             for pin in pins.lock().values() {
-                let granules = pin.freed.iter().map(|run| u64::from(run.granules));
-                kept.granules += granules.sum::<u64>();
+                kept.granules += granules(&pin.freed);
                 kept.layout_bytes += pin.layout.as_ref().map_or(0, Bytes::len) as u64;
             }
         }

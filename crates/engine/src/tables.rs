@@ -124,6 +124,12 @@ impl Layers {
             .or_else(unplaced)
     }
 
+    /// The snapshot, and the generation that a look at it is of.
+    fn shown(&self, generation: &mut u64) -> Arc<Snapshot> {
+        *generation = self.generation;
+        self.snapshot.clone()
+    }
+
     /// Rows from `from` (included) to `until` (excluded) that are not in the snapshot, those of `over` above them: at most `limit`, and removals.
     fn fresh_range(
         &self,
@@ -210,8 +216,7 @@ impl Tables {
             if let Some(row) = layers.fresh(table, key) {
                 return Ok(row.clone());
             }
-            *generation = layers.generation;
-            layers.snapshot.clone()
+            layers.shown(generation)
         };
         let row = snapshot.get(table, key)?;
         drop(snapshot);
@@ -269,8 +274,7 @@ impl Tables {
         }
         let layers = self.layers.read();
         let (fresh, cut) = layers.fresh_range(over, table, from, until, limit);
-        *generation = layers.generation;
-        let snapshot = layers.snapshot.clone();
+        let snapshot = layers.shown(generation);
         drop(layers);
         let until = cut.as_deref().or(until);
         let mut scan = Scan {

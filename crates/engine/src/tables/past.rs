@@ -42,8 +42,6 @@ impl Tables {
     }
 
     fn shown(&self, generation: &mut u64) -> Arc<Snapshot> {
-        let layers = self.layers.read();
-        *generation = layers.generation;
-        layers.snapshot.clone()
+        self.layers.read().shown(generation)
     }
 }
