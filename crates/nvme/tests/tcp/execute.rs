@@ -60,9 +60,16 @@ fn begin(io: &mut Host) -> u16 {
     entry.cid()
 }
 
-fn abort(cid: u16) -> SubmissionQueueEntry {
+/// Begins what loops for ever, and has it aborted.
+fn begin_and_abort(admin: &mut Host, io: &mut Host) {
+    let cid = begin(io);
+    // What came before it has begun by then.
+    assert_eq!(io.store("other", b"1"), Status::SUCCESS);
     let abort = SubmissionQueueEntry::new(opcode::admin::ABORT, 0, 0);
-    abort.with_cdw(10, 1 | u32::from(cid) << 16)
+    assert_eq!(admin.ok(abort.with_cdw(10, 1 | u32::from(cid) << 16)), 0);
+    let completion = io.completion();
+    assert_eq!(completion.cid, cid);
+    assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
 }
 
 /// The thread runs what others ask for.
@@ -77,13 +84,7 @@ fn a_function_that_is_aborted_ends() {
     let world = world();
     let (mut admin, mut io) = world.host(PLAIN);
     assert_eq!(io.store("value", b"value"), Status::SUCCESS);
-    let cid = begin(&mut io);
-    // What came before it has begun by then.
-    assert_eq!(io.store("other", b"1"), Status::SUCCESS);
-    assert_eq!(admin.ok(abort(cid)), 0);
-    let completion = io.completion();
-    assert_eq!(completion.cid, cid);
-    assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
+    begin_and_abort(&mut admin, &mut io);
     is_served(&mut io);
 }
 
@@ -95,12 +96,7 @@ fn an_abort_waits_for_no_other_namespace() {
     assert_eq!(io.store("value", b"value"), Status::SUCCESS);
     world.file.keep(true);
     let written = write(&mut io, &bytes(BLOCK_BYTES, 1));
-    let cid = begin(&mut io);
-    assert_eq!(io.store("other", b"1"), Status::SUCCESS);
-    assert_eq!(admin.ok(abort(cid)), 0);
-    let completion = io.completion();
-    assert_eq!(completion.cid, cid);
-    assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
+    begin_and_abort(&mut admin, &mut io);
     world.file.keep(false);
     assert_eq!(io.completion().cid, written.cid());
 }
