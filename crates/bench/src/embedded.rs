@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_io::{ring, shard};
+use forebay_mem::Buf;
 use forebay_store::{
     Address, Body, ByteRange, DeleteOptions, Seal, Store, StoreError, StoreOptions, Upload,
 };
@@ -19,6 +20,8 @@ use crate::{EngineOp, Error, Results, Size, cpu};
 
 /// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
+/// What the workers of one load keep of their bodies, together, in bytes.
+const PREPARED_BYTES: u64 = 128 << 20;
 /// Of the number in a key.
 const KEY_DIGITS: usize = 10;
 
@@ -243,7 +246,7 @@ impl Load {
 /// Stores every object once. Runs in a `LocalSet`.
 pub(crate) async fn fill<S: Store>(store: &Arc<S>, load: &Rc<Load>) -> Result<(), StoreError> {
     each(store, load, async |store, load, object| {
-        put(store, load, object, object).await
+        put(store, load, &mut Prepared::default(), object, object).await
     })
     .await
 }
@@ -293,6 +296,7 @@ pub(crate) async fn measure<S: Store>(
             spawn_local(async move {
                 let mut random = Random::new(worker + 1);
                 let mut own = worker;
+                let mut prepared = Prepared::new(PREPARED_BYTES / depth);
                 let mut turn = Turn::begin();
                 loop {
                     let begun = Instant::now();
@@ -304,7 +308,7 @@ pub(crate) async fn measure<S: Store>(
                         EngineOp::Put => {
                             // Workers keep to objects of their own: two writers of one key would wait for each other.
                             own = (own + depth) % load.objects.max(1);
-                            put(&*store, &load, own, random.next()).await
+                            put(&*store, &load, &mut prepared, own, random.next()).await
                         }
                     };
                     let ended = Instant::now();
@@ -324,7 +328,39 @@ pub(crate) async fn measure<S: Store>(
     tally.take()
 }
 
-async fn put<S: Store>(store: &S, load: &Load, object: u64, body: u64) -> Result<(), StoreError> {
+/// What a worker keeps of its bodies, whose beginnings are the same: what is measured is storing them, not making them.
+#[derive(Default)]
+struct Prepared {
+    bufs: Vec<Buf>,
+    /// For how many more bytes there is room.
+    room: u64,
+}
+
+impl Prepared {
+    fn new(room: u64) -> Prepared {
+        Prepared {
+            bufs: Vec::new(),
+            room,
+        }
+    }
+
+    /// Keeps the next piece of the beginning, unless one before it was not kept.
+    fn keep(&mut self, index: usize, buf: &Buf) {
+        let len = buf.len() as u64;
+        if index == self.bufs.len() && len <= self.room {
+            self.room -= len;
+            self.bufs.push(buf.clone());
+        }
+    }
+}
+
+async fn put<S: Store>(
+    store: &S,
+    load: &Load,
+    prepared: &mut Prepared,
+    object: u64,
+    body: u64,
+) -> Result<(), StoreError> {
     let key = key(load, object);
     let size = load.payload.len();
     let options = StoreOptions {
@@ -336,13 +372,26 @@ async fn put<S: Store>(store: &S, load: &Load, object: u64, body: u64) -> Result
     let stamp = Payload::stamp(body);
     let parts = [load.payload.beginning(), &stamp[..load.payload.stamp_len()]];
     let mut done = 0;
-    while done < size {
-        let mut buf = upload.buffer(size - done).await?;
-        let len = buf.capacity().min(size - done);
-        buf.set_len(len);
-        copy_from(parts, done, &mut buf);
-        upload.write(buf.freeze()).await?;
-        done += len;
+    for index in 0.. {
+        if done >= size {
+            break;
+        }
+        let buf = match prepared.bufs.get(index) {
+            Some(buf) => buf.clone(),
+            None => {
+                let mut buf = upload.buffer(size - done).await?;
+                let len = buf.capacity().min(size - done);
+                buf.set_len(len);
+                copy_from(parts, done, &mut buf);
+                let buf = buf.freeze();
+                if done + len <= load.payload.beginning().len() {
+                    prepared.keep(index, &buf);
+                }
+                buf
+            }
+        };
+        done += buf.len();
+        upload.write(buf).await?;
     }
     upload.commit(Seal::default()).await.map(drop)
 }

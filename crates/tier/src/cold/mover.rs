@@ -363,14 +363,15 @@ impl<S: Store> Mover<S> {
         while let Some(buf) = bytes.next().await.map_err(Failed::far)? {
             upload.write(buf).await.map_err(Failed::near)?;
         }
-        let committed = upload.commit(Seal::default()).await;
-        committed.map_err(Failed::near)?;
-        add(&self.counters.recalled, 1);
-        add(&self.counters.recalled_bytes, meta.size);
+        // Noted first: a pass may meet the value as soon as it is here.
         if let Ok(namespace) = self.hot.namespace(address.namespace) {
             let spot = spot(namespace.id, address.key);
             self.reads.note_return(spot, self.now());
         }
+        let committed = upload.commit(Seal::default()).await;
+        committed.map_err(Failed::near)?;
+        add(&self.counters.recalled, 1);
+        add(&self.counters.recalled_bytes, meta.size);
         Ok(())
     }
 
