@@ -96,18 +96,31 @@ operations! {
 }
 
 /// Sub-resources that S3 has for buckets and that no operation here serves.
-const BUCKET_UNSERVED: [&str; 7] = [
+const BUCKET_UNSERVED: [&str; 11] = [
+    "abac",
     "analytics",
     "inventory",
     "intelligent-tiering",
     "metrics",
-    "metadataTable",
+    "metadataAnnotationTable",
     "metadataConfiguration",
+    "metadataInventoryTable",
+    "metadataJournalTable",
+    "metadataTable",
     "session",
 ];
 
-/// Sub-resources that S3 has for objects and that no operation here serves.
-const OBJECT_UNSERVED: [&str; 5] = ["restore", "select", "torrent", "renameObject", "encryption"];
+/// Sub-resources that S3 has for objects, and Ceph's `append`, that no operation here serves. What is not named here falls through to
+/// the object itself, which a PUT replaces and a DELETE removes.
+const OBJECT_UNSERVED: [&str; 7] = [
+    "annotation",
+    "append",
+    "encryption",
+    "renameObject",
+    "restore",
+    "select",
+    "torrent",
+];
 
 /// What buckets and objects have, one sub-resource or another.
 const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, POST, PUT";

@@ -440,6 +440,7 @@ async fn at_the_bound_the_door_says_so() {
 async fn what_is_not_served_is_refused_by_name() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;
+    let etag = server.put("/bucket/key", b"as it was").await.etag();
     for (method, target, status, code) in [
         ("POST", "/bucket", 501, "NotImplemented"),
         ("PUT", "/bucket?website", 501, "NotImplemented"),
@@ -447,8 +448,38 @@ async fn what_is_not_served_is_refused_by_name() {
         ("PUT", "/bucket?encryption", 501, "NotImplemented"),
         ("PUT", "/bucket?object-lock", 501, "NotImplemented"),
         ("GET", "/bucket?inventory", 501, "NotImplemented"),
+        ("GET", "/bucket?abac", 501, "NotImplemented"),
+        ("PUT", "/bucket?abac", 501, "NotImplemented"),
+        ("PUT", "/bucket?metadataAnnotationTable", 501, "NotImplemented"),
+        ("PUT", "/bucket?metadataInventoryTable", 501, "NotImplemented"),
+        ("PUT", "/bucket?metadataJournalTable", 501, "NotImplemented"),
         ("GET", "/bucket/key?torrent", 501, "NotImplemented"),
         ("POST", "/bucket/key?restore", 501, "NotImplemented"),
+        ("GET", "/bucket/key?annotation", 501, "NotImplemented"),
+        (
+            "PUT",
+            "/bucket/key?annotation&annotationName=n",
+            501,
+            "NotImplemented",
+        ),
+        (
+            "GET",
+            "/bucket/key?annotation=&annotationName=n",
+            501,
+            "NotImplemented",
+        ),
+        (
+            "DELETE",
+            "/bucket/key?annotation&annotationName=n",
+            501,
+            "NotImplemented",
+        ),
+        (
+            "PUT",
+            "/bucket/key?append&position=9",
+            501,
+            "NotImplemented",
+        ),
         ("POST", "/bucket/key", 405, "MethodNotAllowed"),
         ("PATCH", "/bucket/key", 405, "MethodNotAllowed"),
         ("DELETE", "/", 405, "MethodNotAllowed"),
@@ -480,6 +511,12 @@ async fn what_is_not_served_is_refused_by_name() {
         format!("GET /bucket/key?AWSAccessKeyId=x&Signature=y HTTP/1.1\r\nhost: {HOST}\r\n\r\n");
     let answer = server.exchange(v2.as_bytes(), false).await;
     answer.is(400, "InvalidRequest");
+    let there = server.get("/bucket/key").await;
+    assert_eq!(
+        (there.etag(), there.body),
+        (etag, b"as it was".to_vec()),
+        "nothing was replaced or removed"
+    );
     server.finish().await;
 }
 
