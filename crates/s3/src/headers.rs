@@ -47,6 +47,7 @@ names! {
     TAGGING_DIRECTIVE = "x-amz-tagging-directive";
     TRAILER = "x-amz-trailer";
     VERSION_ID = "x-amz-version-id";
+    WRITE_OFFSET_BYTES = "x-amz-write-offset-bytes";
     LOGS = "x-forebay-logs";
     OUTPUT_LENGTH = "x-forebay-output-length";
     PROGRAM_CODE = "x-forebay-program-code";

@@ -31,6 +31,12 @@ const LOCK_HEADERS: [HeaderName; 3] = [
 pub(crate) fn check_extras(request: &HeaderMap) -> Outcome<()> {
     encryption::refuse(request)?;
     acl::check_canned(request)?;
+    if request.contains_key(headers::WRITE_OFFSET_BYTES) {
+        return Err(Refusal::new(
+            ErrorCode::NotImplemented,
+            "Objects cannot be appended to here.",
+        ));
+    }
     if LOCK_HEADERS.iter().any(|name| request.contains_key(name)) {
         return Err(Refusal::new(
             ErrorCode::InvalidRequest,

@@ -1,8 +1,8 @@
 //! Headers that stand in the query of a presigned URL.
 //!
 //! SDKs move a request's `x-amz-*` headers there, so that whoever is given the URL need not send them, and S3 takes them from there.
-//! What names a payload that is no body, or asks for encryption, is refused: ignored, it would have something else stored than was
-//! meant. Checksums count where they are about the object. Elsewhere SDKs move along those of a body that they did not have, which
+//! What names a payload that is no body, or where it is to go, or asks for encryption, is refused: ignored, it would have something
+//! else stored than was meant. Checksums count where they are about the object. Elsewhere SDKs move along those of a body that they did not have, which
 //! stay ignored.
 
 use forebay_proto::s3::error::ErrorCode;
@@ -27,10 +27,11 @@ const TAKEN: [&str; 10] = [
 ];
 const TAKEN_PREFIXES: [&str; 3] = ["x-amz-grant-", "x-amz-meta-", "x-amz-object-lock-"];
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
-const REFUSED_PREFIXES: [&str; 3] = [
+const REFUSED_PREFIXES: [&str; 4] = [
     "x-amz-copy-source",
     "x-amz-rdma-",
     "x-amz-server-side-encryption",
+    "x-amz-write-offset-bytes",
 ];
 
 /// Whether checksums of a request are about the object: which one it is to have, which one it has, and whether to show it.
@@ -65,9 +66,7 @@ pub(crate) fn joined(
         if begins(&REFUSED_PREFIXES) {
             return Err(Refusal::new(
                 ErrorCode::NotImplemented,
-                format!(
-                    "{name} is not taken from the query of a presigned URL; send it as a header."
-                ),
+                format!("{name} is not taken from the query of a presigned URL."),
             ));
         }
         let taken = TAKEN.contains(&&*name)

@@ -197,6 +197,7 @@ async fn headers_in_the_query_of_a_presigned_url_count() {
         ("x-amz-copy-source=%2Fbucket%2Fkey", 501, "NotImplemented"),
         ("x-amz-rdma-token=ort1.a.b", 501, "NotImplemented"),
         ("x-amz-server-side-encryption=AES256", 501, "NotImplemented"),
+        ("x-amz-write-offset-bytes=3", 501, "NotImplemented"),
         (
             "x-amz-acl=public-read",
             400,

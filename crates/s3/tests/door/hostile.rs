@@ -294,6 +294,11 @@ async fn early_refusals_do_not_ask_for_the_body() {
             501,
             "NotImplemented",
         ),
+        (
+            expecting("/bucket/there").header("x-amz-write-offset-bytes", "1"),
+            501,
+            "NotImplemented",
+        ),
     ];
     for (ask, status, code) in refused {
         let (head, _) = ask.parts(ALPHA, server.now_ms());
@@ -496,6 +501,7 @@ async fn what_is_not_served_is_refused_by_name() {
             "AES256",
             "NotImplemented",
         ),
+        ("x-amz-write-offset-bytes", "9", "NotImplemented"),
         ("x-amz-object-lock-mode", "GOVERNANCE", "InvalidRequest"),
         ("x-amz-acl", "public-read", "AccessControlListNotSupported"),
         ("x-amz-grant-read", "id=x", "AccessControlListNotSupported"),
