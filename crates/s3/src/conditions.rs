@@ -160,6 +160,26 @@ pub(crate) fn of_write(request: &HeaderMap) -> Outcome<Condition> {
     }
 }
 
+/// How the conditions begin that only S3's directory buckets have, on the size and the times of what is removed.
+pub(crate) const OF_DIRECTORY_BUCKETS: &str = "x-amz-if-match-";
+
+/// Refuses a removal under one of those: without it, what the client wants to keep would be gone.
+///
+/// # Errors
+/// `NotImplemented`.
+pub(crate) fn refuse_of_directory_buckets(request: &HeaderMap) -> Outcome<()> {
+    let asked = request
+        .keys()
+        .find(|name| name.as_str().starts_with(OF_DIRECTORY_BUCKETS));
+    match asked {
+        None => Ok(()),
+        Some(name) => Err(Refusal::new(
+            ErrorCode::NotImplemented,
+            format!("The condition {name} is not implemented."),
+        )),
+    }
+}
+
 /// The condition that `If-Match: TAG` makes of a write.
 pub(crate) fn if_match_condition(text: &str) -> Outcome<Condition> {
     let single = match parse_entity_tags(text) {

@@ -13,7 +13,7 @@ use http::StatusCode;
 use http::header::IF_MATCH;
 
 use crate::call::Call;
-use crate::conditions::if_match_condition;
+use crate::conditions::{if_match_condition, refuse_of_directory_buckets};
 use crate::headers;
 use crate::ingest::Inbound;
 use crate::reply::{self, Reply};
@@ -26,6 +26,7 @@ pub(crate) const AT_ONCE: usize = 16;
 
 /// `DeleteObject`. Deleting what is not there succeeds.
 pub(crate) async fn one<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+    refuse_of_directory_buckets(call.headers)?;
     let condition = match headers::legible(call.headers, &IF_MATCH)? {
         None => Condition::None,
         Some(tag) => if_match_condition(tag)?,

@@ -11,6 +11,7 @@ use http::StatusCode;
 use http::header::{ETAG, HeaderMap};
 
 use crate::call::Call;
+use crate::conditions::refuse_of_directory_buckets;
 use crate::config::EtagKind;
 use crate::ingest::Source;
 use crate::kept::{self, Shown};
@@ -214,6 +215,7 @@ pub(crate) async fn commit_part<S: Store>(
 
 /// `AbortMultipartUpload`.
 pub(crate) async fn abort<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+    refuse_of_directory_buckets(call.headers)?;
     let id = upload_id(call)?;
     let _ending = call.door.uploads.exclusive(&id).await;
     staging::find(call.store(), call.bucket, call.key, &id).await?;

@@ -2,14 +2,15 @@
 //!
 //! SDKs move a request's `x-amz-*` headers there, so that whoever is given the URL need not send them, and S3 takes them from there.
 //! What names a payload that is no body, or where it is to go, or asks for encryption, is refused: ignored, it would have something
-//! else stored than was meant. Checksums count where they are about the object. Elsewhere SDKs move along those of a body that they did not have, which
-//! stay ignored.
+//! else stored than was meant. So is a condition that is not looked at: what it is to keep would be removed. Checksums count where they
+//! are about the object. Elsewhere SDKs move along those of a body that they did not have, which stay ignored.
 
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::Query;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::claims::Proof;
+use crate::conditions::OF_DIRECTORY_BUCKETS;
 use crate::router::Operation;
 use crate::status::{Outcome, Refusal};
 
@@ -27,8 +28,9 @@ const TAKEN: [&str; 10] = [
 ];
 const TAKEN_PREFIXES: [&str; 3] = ["x-amz-grant-", "x-amz-meta-", "x-amz-object-lock-"];
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
-const REFUSED_PREFIXES: [&str; 4] = [
+const REFUSED_PREFIXES: [&str; 5] = [
     "x-amz-copy-source",
+    OF_DIRECTORY_BUCKETS,
     "x-amz-rdma-",
     "x-amz-server-side-encryption",
     "x-amz-write-offset-bytes",

@@ -22,4 +22,5 @@ mod programs;
 mod slices;
 mod slow;
 mod support;
+mod unserved;
 mod versions;
