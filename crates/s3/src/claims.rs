@@ -4,7 +4,7 @@ use forebay_proto::s3::checksum::{Algorithm, Checksum, parse_content_md5};
 use forebay_proto::s3::chunked::{ChunkChain, Decoder};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::sigv4::Payload;
-use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 
 use crate::headers;
 use crate::status::{Outcome, Refusal};
@@ -66,6 +66,7 @@ impl Claims {
         claimed: Option<(Algorithm, Option<Checksum>)>,
         in_trailer: bool,
     ) -> Outcome<Claims> {
+        refuse_unknown(request)?;
         let md5 = headers::legible(request, &headers::CONTENT_MD5)?
             .map(|text| parse_content_md5(text).ok_or(ErrorCode::InvalidDigest))
             .transpose()?;
@@ -75,7 +76,7 @@ impl Claims {
         };
         let (algorithm, value) = match claimed {
             Some((algorithm, value)) => (Some(algorithm), value),
-            None => (sdk_algorithm(request)?, None),
+            None => (sdk_algorithm(request, md5.is_some())?, None),
         };
         let length_header = match proof.payload.is_chunked() {
             true => headers::DECODED_CONTENT_LENGTH,
@@ -137,6 +138,32 @@ pub(crate) fn mismatch(actual: Algorithm, expected: Algorithm) -> Refusal {
     )
 }
 
+/// Refuses a header with a checksum that cannot be made here: whoever sent it would take it for compared.
+fn refuse_unknown(request: &HeaderMap) -> Outcome<()> {
+    const VALUELESS: [HeaderName; 3] = [
+        headers::CHECKSUM_ALGORITHM,
+        headers::CHECKSUM_MODE,
+        headers::CHECKSUM_TYPE,
+    ];
+    let is_unknown = |name: &HeaderName| {
+        name.as_str().starts_with("x-amz-checksum-")
+            && !VALUELESS.contains(name)
+            && Algorithm::from_header(name.as_str()).is_none()
+    };
+    match request.keys().any(is_unknown) {
+        true => Err(unsupported()),
+        false => Ok(()),
+    }
+}
+
+/// The refusal of an algorithm that there is not.
+pub(crate) fn unsupported() -> Refusal {
+    Refusal::new(
+        ErrorCode::InvalidRequest,
+        "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+    )
+}
+
 /// The one checksum that headers or an announced trailer name; the flag says which of the two.
 #[expect(clippy::type_complexity, reason = "read and taken apart at one place")]
 fn checksum_claim(request: &HeaderMap) -> Outcome<(Option<(Algorithm, Option<Checksum>)>, bool)> {
@@ -186,18 +213,16 @@ fn trailer_claim(request: &HeaderMap) -> Outcome<Option<Algorithm>> {
     })
 }
 
-/// The algorithm that an SDK says it uses; it also has the checksum made when the SDK sends no value.
-fn sdk_algorithm(request: &HeaderMap) -> Outcome<Option<Algorithm>> {
+/// The algorithm that an SDK says it uses; it also has the checksum made when the SDK sends no value. MD5 is one only where there is
+/// a `Content-MD5`, which is compared.
+fn sdk_algorithm(request: &HeaderMap, has_md5: bool) -> Outcome<Option<Algorithm>> {
     let Some(text) = headers::legible(request, &headers::SDK_CHECKSUM_ALGORITHM)? else {
         return Ok(None);
     };
     match Algorithm::parse(text) {
         Some(algorithm) => Ok(Some(algorithm)),
-        None if text.eq_ignore_ascii_case("md5") => Ok(None),
-        None => Err(Refusal::new(
-            ErrorCode::InvalidRequest,
-            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
-        )),
+        None if has_md5 && text.eq_ignore_ascii_case("md5") => Ok(None),
+        None => Err(unsupported()),
     }
 }
 

@@ -188,14 +188,7 @@ fn choose<'p>(
         match asked.next_if(|wanted| wanted.number == part.number) {
             None => unused.push(part),
             Some(wanted) => {
-                let checksum = part_checksum(&part.meta);
-                let same_sum = match (wanted.checksum, checksum) {
-                    (Some(wanted), Some(kept)) if wanted.algorithm() == kept.algorithm() => {
-                        wanted == kept
-                    }
-                    (Some(wanted), _) => own_crc(&part.meta, &wanted),
-                    (None, _) => true,
-                };
+                let same_sum = wanted.checksum.is_none_or(|sum| has(&part.meta, &sum));
                 if wanted.etag != part.meta.etag.as_str() || !same_sum {
                     return Err(invalid_part(wanted, id));
                 }
@@ -210,9 +203,10 @@ fn choose<'p>(
     }
 }
 
-/// Compares a claimed CRC-64/NVME with the one that every part has; other algorithms were not kept for this part.
-fn own_crc(meta: &Meta, wanted: &Checksum) -> bool {
-    wanted.algorithm() != Algorithm::Crc64Nvme || wanted.crc_value() == Some(meta.crc64nvme)
+/// Whether a part has this checksum: the one that was kept with it, or the CRC-64/NVME that every part has.
+fn has(meta: &Meta, wanted: &Checksum) -> bool {
+    let own = Checksum::from_crc_value(Algorithm::Crc64Nvme, meta.crc64nvme);
+    own == Some(*wanted) || part_checksum(meta) == Some(*wanted)
 }
 
 fn invalid_part(part: &CompletedPart, id: &UploadId) -> Refusal {

@@ -11,6 +11,7 @@ use http::StatusCode;
 use http::header::{ETAG, HeaderMap};
 
 use crate::call::Call;
+use crate::claims::unsupported;
 use crate::conditions::refuse_of_directory_buckets;
 use crate::config::EtagKind;
 use crate::ingest::Source;
@@ -107,12 +108,7 @@ fn choice(request: &HeaderMap) -> Outcome<Option<(Algorithm, ChecksumType)>> {
 
 /// The value of `x-amz-checksum-algorithm`.
 pub(crate) fn algorithm(text: &str) -> Outcome<Algorithm> {
-    Algorithm::parse(text).ok_or_else(|| {
-        Refusal::new(
-            ErrorCode::InvalidRequest,
-            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
-        )
-    })
+    Algorithm::parse(text).ok_or_else(unsupported)
 }
 
 /// The upload that a request names.

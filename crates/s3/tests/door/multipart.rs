@@ -460,8 +460,58 @@ async fn a_checksum_that_the_whole_has_not_is_refused_whatever_its_algorithm() {
         (Algorithm::Crc64Nvme.header(), right.as_str()),
         ("x-amz-checksum-type", "FULL_OBJECT"),
     ];
+    let unknown = [claim[0], ("x-amz-checksum-sha512", "AAAA")];
+    complete_with(&server, "/bucket/key", &id, &[(1, &etag)], &unknown)
+        .await
+        .is(400, "InvalidRequest");
     let done = complete_with(&server, "/bucket/key", &id, &[(1, &etag)], &claim).await;
     assert_eq!(done.status, 200, "{}", done.text());
+    server.finish().await;
+}
+
+/// Clients repeat in the list what `UploadPart` told them, and some what they computed themselves.
+#[tokio::test]
+async fn a_checksum_in_the_list_is_one_that_the_part_has() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    for kept in std::iter::once(None).chain(Algorithm::ALL.map(Some)) {
+        let id = begin(&server, "/bucket/key", &[]).await;
+        let target = format!("/bucket/key?partNumber=1&uploadId={id}");
+        let mut ask = Ask::new("PUT", &target).body(b"hello");
+        if let Some(algorithm) = kept {
+            ask = ask.header(
+                algorithm.header(),
+                &checksum(algorithm, b"hello").to_base64(),
+            );
+        }
+        let stored = server.ask(ALPHA, ask).await;
+        let etag = stored.etag();
+        let end = async |algorithm: Algorithm, sum: &str| {
+            let element = algorithm.element();
+            let list = format!(
+                "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag>\
+                 <{element}>{sum}</{element}></Part></CompleteMultipartUpload>"
+            );
+            let ask = Ask::new("POST", &format!("/bucket/key?uploadId={id}")).body(list);
+            server.ask(ALPHA, ask).await
+        };
+        for algorithm in Algorithm::ALL {
+            let wrong = checksum(algorithm, b"other").to_base64();
+            end(algorithm, &wrong).await.is(400, "InvalidPart");
+            if Some(algorithm) != kept && algorithm != Algorithm::Crc64Nvme {
+                // It is right, and nobody can say so.
+                let right = checksum(algorithm, b"hello").to_base64();
+                end(algorithm, &right).await.is(400, "InvalidPart");
+            }
+        }
+        let told = kept.unwrap_or(Algorithm::Crc64Nvme);
+        let sum = match kept {
+            Some(algorithm) => stored.header(algorithm.header()).expect("told").to_owned(),
+            None => checksum(told, b"hello").to_base64(),
+        };
+        let done = end(told, &sum).await;
+        assert_eq!(done.status, 200, "{kept:?}: {}", done.text());
+    }
     server.finish().await;
 }
 

@@ -260,6 +260,23 @@ async fn checksums_are_verified_kept_and_shown() {
         .header("x-amz-checksum-crc32", "AAAAAA==")
         .header("x-amz-checksum-crc32c", "AAAAAA==");
     server.ask(ALPHA, two).await.is(400, "InvalidRequest");
+    // What is not made here cannot be compared.
+    for (name, value) in [
+        ("x-amz-checksum-md5", "XUFAKrxLKna5cZ2REBfFkg=="),
+        ("x-amz-checksum-sha512", "AAAA"),
+        ("x-amz-checksum-xxhash3", "AAAAAAAAAAA="),
+        ("x-amz-checksum-xxhash64", "AAAAAAAAAAA="),
+        ("x-amz-checksum-xxhash128", "AAAAAAAAAAAAAAAAAAAAAA=="),
+        ("x-amz-sdk-checksum-algorithm", "MD5"),
+        ("x-amz-sdk-checksum-algorithm", "SHA512"),
+    ] {
+        let ask = Ask::new("PUT", "/bucket/other").header(name, value);
+        let answer = server.ask(ALPHA, ask.body(b"hello")).await;
+        assert_eq!(answer.refusal().1, "InvalidRequest", "{name}: {value}");
+    }
+    server.get("/bucket/other").await.is(404, "NoSuchKey");
+    let compared = md5("XUFAKrxLKna5cZ2REBfFkg==").header("x-amz-sdk-checksum-algorithm", "MD5");
+    assert_eq!(server.ask(ALPHA, compared).await.status, 200);
     server.finish().await;
 }
 
