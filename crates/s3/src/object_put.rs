@@ -5,7 +5,7 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_store::{
     Address, Condition, ErrorKind, Etag, Seal, Store, StoreError, StoreOptions, Upload,
 };
-use http::header::{ETAG, HeaderMap, HeaderName};
+use http::header::{ETAG, HeaderMap};
 
 use crate::call::Call;
 use crate::config::EtagKind;
@@ -18,11 +18,8 @@ use crate::{acl, conditions, encryption, headers};
 /// The largest object, or part, that one request may carry: 5 GiB.
 pub(crate) const PUT_BYTES_MAX: u64 = 5 << 30;
 
-const LOCK_HEADERS: [HeaderName; 3] = [
-    HeaderName::from_static("x-amz-object-lock-mode"),
-    HeaderName::from_static("x-amz-object-lock-retain-until-date"),
-    HeaderName::from_static("x-amz-object-lock-legal-hold"),
-];
+/// Of modes, dates and holds, those of today and those to come.
+const LOCK_PREFIX: &str = "x-amz-object-lock-";
 
 /// Refuses what a write may ask for and this door does not do.
 ///
@@ -37,7 +34,10 @@ pub(crate) fn check_extras(request: &HeaderMap) -> Outcome<()> {
             "Objects cannot be appended to here.",
         ));
     }
-    if LOCK_HEADERS.iter().any(|name| request.contains_key(name)) {
+    if request
+        .keys()
+        .any(|name| name.as_str().starts_with(LOCK_PREFIX))
+    {
         return Err(Refusal::new(
             ErrorCode::InvalidRequest,
             "Bucket is missing Object Lock Configuration",

@@ -503,6 +503,12 @@ async fn what_is_not_served_is_refused_by_name() {
         ),
         ("x-amz-write-offset-bytes", "9", "NotImplemented"),
         ("x-amz-object-lock-mode", "GOVERNANCE", "InvalidRequest"),
+        ("x-amz-object-lock-event-hold", "ON", "InvalidRequest"),
+        (
+            "x-amz-object-lock-event-hold-duration-days",
+            "1",
+            "InvalidRequest",
+        ),
         ("x-amz-acl", "public-read", "AccessControlListNotSupported"),
         ("x-amz-grant-read", "id=x", "AccessControlListNotSupported"),
         ("x-amz-storage-class", "NONSENSE", "InvalidStorageClass"),
