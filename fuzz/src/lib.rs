@@ -114,7 +114,11 @@ pub fn chunked_completes(data: &[u8]) -> Option<bool> {
                     complete = true;
                     break;
                 }
-                Ok(None) => break,
+                Ok(None) => {
+                    // What came after an end may be half of a line end.
+                    complete = false;
+                    break;
+                }
                 Err(_) => {
                     complete = false;
                     break 'pieces;

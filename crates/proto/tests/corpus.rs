@@ -94,6 +94,8 @@ fn seeds_are_what_their_names_say() {
         ("signed_trailer", true),
         ("unsigned_trailer", true),
         ("unsigned_empty", true),
+        ("unsigned_spare_end", true),
+        ("unsigned_half_end", false),
         ("signed_forged_data", false),
         ("signed_trailer_forged", false),
         ("signed_truncated", false),

@@ -37,6 +37,32 @@ async fn every_way_to_sign_a_body_is_understood() {
     server.finish().await;
 }
 
+/// minio-go ends a trailer of an unsigned body with a lone LF, and the body with two empty lines.
+#[tokio::test]
+async fn an_unsigned_body_ends_as_minio_go_ends_it() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let body = payload(100_000);
+    let sum = checksum(Algorithm::Crc32C, &body).to_base64();
+    let ask = Ask::new("PUT", "/bucket/key")
+        .body(&body)
+        .sign(Sign::UnsignedTrailer)
+        .trailer("x-amz-checksum-crc32c", &sum);
+    let (head, mut framed) = ask.parts(ALPHA, server.now_ms());
+    let length = |of: usize| format!("content-length: {of}\r\n");
+    let longer = head.replacen(&length(framed.len()), &length(framed.len() + 1), 1);
+    assert_ne!(longer, head);
+    framed.truncate(framed.len() - 4);
+    framed.extend_from_slice(b"\n\r\n\r\n");
+    let answer = server
+        .exchange(&[longer.as_bytes(), &framed].concat(), false)
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("x-amz-checksum-crc32c"), Some(sum.as_str()));
+    assert!(server.get("/bucket/key").await.body == body);
+    server.finish().await;
+}
+
 #[tokio::test]
 async fn a_wrong_signature_is_refused_at_every_layer_and_nothing_is_stored() {
     let server = Server::start().await;

@@ -6,6 +6,8 @@ use subtle::ConstantTimeEq;
 use super::{ChunkChain, ChunkError, MAX_CHUNK, MAX_LINE, MAX_TRAILERS};
 use crate::hex;
 
+/// What minio-go sends after the end of an unsigned body.
+const SPARE_END: &[u8; 2] = b"\r\n";
 const SIGNATURE_NAME: &str = "x-amz-trailer-signature";
 
 /// What the decoder found in its input.
@@ -27,7 +29,8 @@ enum State {
     DataEnd,
     /// In the lines after the last chunk's header.
     Trailers,
-    Done,
+    /// After the end, and so many bytes of [`SPARE_END`].
+    Done(usize),
     Failed(ChunkError),
 }
 
@@ -135,7 +138,8 @@ impl Decoder {
     /// [`ChunkError::Incomplete`] before [`Event::End`], or the error that was met.
     pub fn finish(self) -> Result<Vec<(String, String)>, ChunkError> {
         match self.state {
-            State::Done => Ok(self.trailers),
+            State::Done(spare) if is_whole(spare) => Ok(self.trailers),
+            State::Done(_) => Err(ChunkError::Excess),
             State::Failed(error) => Err(error),
             State::Header | State::Data(_) | State::DataEnd | State::Trailers => {
                 Err(ChunkError::Incomplete)
@@ -191,8 +195,16 @@ impl Decoder {
                     };
                     self.trailer_line(&line)?;
                 }
-                State::Done if input.is_empty() => return Ok(Some(Event::End)),
-                State::Done => return Err(ChunkError::Excess),
+                State::Done(spare) => {
+                    let Some((byte, rest)) = input.split_first() else {
+                        return Ok(is_whole(spare).then_some(Event::End));
+                    };
+                    if self.signed.is_some() || SPARE_END.get(spare) != Some(byte) {
+                        return Err(ChunkError::Excess);
+                    }
+                    *input = rest;
+                    self.state = State::Done(spare + 1);
+                }
                 State::Failed(error) => return Err(error),
             }
         }
@@ -339,7 +351,12 @@ impl Decoder {
                 return Err(ChunkError::SignatureDoesNotMatch);
             }
         }
-        self.state = State::Done;
+        self.state = State::Done(0);
         Ok(())
     }
+}
+
+/// Whether nothing or all of [`SPARE_END`] came.
+const fn is_whole(spare: usize) -> bool {
+    spare == 0 || spare == SPARE_END.len()
 }

@@ -7,6 +7,8 @@
 //! ```
 //! (from "Transferring Payload in Multiple Chunks" and "... with trailing headers")
 //!
+//! minio-go ends the last trailer with a lone LF and adds one CRLF to an unsigned body; both are taken.
+//!
 //! [`Decoder`] is fed slices as they come from the network and yields slices of the same
 //! memory: a payload byte is never copied. The signature of a chunk is known only at its end, so
 //! **data that was yielded must not be committed before [`Decoder::finish`] says so**.

@@ -176,6 +176,65 @@ fn unsigned_bodies_carry_trailers() {
     assert!(decode(Decoder::unsigned(0), b"0\r\n\r\n", 1).is_ok());
 }
 
+/// As minio-go sends it: a trailer that a lone LF ends, the empty line, and another one.
+#[test]
+fn an_unsigned_body_may_end_with_one_line_end_more() {
+    let trailer = "x-amz-checksum-crc32c:AAAAAA==";
+    for end in ["\n\r\n\r\n", "\r\n\r\n\r\n", "\r\n\r\n"] {
+        let body = format!("3\r\nabc\r\n0\r\n{trailer}{end}");
+        for step in 1..=body.len() {
+            let (data, trailers) =
+                decode(Decoder::unsigned(3), body.as_bytes(), step).expect("valid");
+            assert_eq!((&data[..], trailers.len()), (&b"abc"[..], 1), "{step}");
+        }
+        // In two pieces, wherever it is cut.
+        for at in 0..body.len() {
+            let (first, second) = body.as_bytes().split_at(at);
+            let mut decoder = Decoder::unsigned(3);
+            let mut last = None;
+            for mut input in [first, second] {
+                loop {
+                    last = decoder.next(&mut input).expect("valid");
+                    if !matches!(last, Some(Event::Data(_))) {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(last, Some(Event::End), "{at}");
+            assert!(decoder.finish().is_ok(), "{at}");
+        }
+    }
+    let body = format!("3\r\nabc\r\n0\r\n{trailer}\r\n\r\n");
+    for more in ["\r", "\n", "\r\r", "\r\n\r", "\r\n\r\n", "\r\nx"] {
+        let body = format!("{body}{more}");
+        for step in 1..=body.len() {
+            assert_eq!(
+                decode(Decoder::unsigned(3), body.as_bytes(), step),
+                Err(ChunkError::Excess),
+                "{more:?} {step}"
+            );
+        }
+    }
+    // A signature says where a body ends.
+    for trailer in [false, true] {
+        let trailers: &[(&str, &str)] = match trailer {
+            true => &[("x-amz-checksum-crc32", "AAAAAA==")],
+            false => &[],
+        };
+        let mut body = encode(
+            Encoder::signed(chain([7; 32]), trailer),
+            b"abc",
+            3,
+            trailers,
+        );
+        body.extend_from_slice(CHUNK_END);
+        for step in [1, 4096] {
+            let decoder = Decoder::signed(chain([7; 32]), trailer, 3);
+            assert_eq!(decode(decoder, &body, step), Err(ChunkError::Excess));
+        }
+    }
+}
+
 #[test]
 fn broken_framing_is_refused() {
     use ChunkError::{Excess, Incomplete, Malformed, MalformedTrailer, TooLong};
