@@ -4,7 +4,7 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::check_bucket_name;
 use forebay_proto::s3::xml::{Bucket, bucket_location, list_all_my_buckets, parse_create_bucket};
 use forebay_store::{
-    Attributes, ErrorKind, Item, ListOptions, NamespaceConfig, Space, Store, StoreError,
+    ErrorKind, Item, ListOptions, NamespaceConfig, Space, Store, StoreError,
     check_namespaces,
 };
 use http::StatusCode;
@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::ingest::Inbound;
 use crate::reply::{self, Reply};
 use crate::status::{Outcome, Refusal};
-use crate::{acl, headers, staging};
+use crate::{acl, bucket_config, headers, staging};
 
 /// The most buckets in one answer.
 const BUCKETS_MAX: usize = 10_000;
@@ -71,14 +71,14 @@ pub(crate) async fn create<S: Store>(
         ));
     }
     // There is one region, whatever it is called.
-    parse_create_bucket(&call.document(inbound).await?)?;
+    let tags = parse_create_bucket(&call.document(inbound).await?)?.tags;
     if call.store().namespace(call.bucket).is_err() {
         check_namespaces(&call.store().namespaces(), tenant)
             .map_err(|_| ErrorCode::TooManyBuckets)?;
     }
     let namespace = NamespaceConfig {
         tenant: tenant.to_owned(),
-        attributes: Attributes::EMPTY,
+        attributes: bucket_config::of_new(call, tenant, &tags)?,
         ..NamespaceConfig::default()
     };
     match call.store().create_namespace(call.bucket, namespace).await {

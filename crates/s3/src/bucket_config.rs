@@ -9,7 +9,7 @@ use forebay_proto::s3::lifecycle;
 use forebay_proto::s3::policy::Policy;
 use forebay_proto::s3::tags::{MAX_BUCKET_TAGS, Tags};
 use forebay_proto::s3::xml::{VersioningStatus, XmlWriter, parse_versioning, versioning};
-use forebay_store::{Attributes, ErrorKind, NamespaceConfig, Store, Versioning};
+use forebay_store::{Attributes, AttributesBuilder, ErrorKind, NamespaceConfig, Store, Versioning};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
 
@@ -64,14 +64,9 @@ async fn set<S: Store>(call: &Call<'_, S>, name: &str, value: Option<&[u8]>) -> 
             Some(value) => attributes.insert(name, value),
             None => attributes.remove(name),
         }
-        let attributes = attributes.build().ok_or_else(|| {
-            Refusal::new(
-                ErrorCode::InvalidRequest,
-                "The bucket's configurations are too large together.",
-            )
-        })?;
+        let attributes = built(attributes)?;
         if bytes(&attributes) > bytes(&config.attributes) {
-            check_tenant(call, config, bytes(&attributes))?;
+            check_tenant(call, &config.tenant, bytes(&attributes))?;
         }
         config.attributes = attributes;
         Ok(())
@@ -79,16 +74,44 @@ async fn set<S: Store>(call: &Call<'_, S>, name: &str, value: Option<&[u8]>) -> 
     .await
 }
 
+/// The configuration that a new bucket of a tenant begins with.
+///
+/// # Errors
+/// `InvalidRequest` when it is too large beside those of the tenant's other buckets.
+pub(crate) fn of_new<S: Store>(
+    call: &Call<'_, S>,
+    tenant: &str,
+    tags: &Tags,
+) -> Outcome<Attributes> {
+    if tags.is_empty() {
+        return Ok(Attributes::EMPTY);
+    }
+    let mut attributes = Attributes::builder();
+    attributes.insert(TAGGING, tags.to_xml().as_bytes());
+    let attributes = built(attributes)?;
+    check_tenant(call, tenant, bytes(&attributes))?;
+    Ok(attributes)
+}
+
+fn built(attributes: AttributesBuilder) -> Outcome<Attributes> {
+    attributes.build().ok_or_else(|| {
+        Refusal::new(
+            ErrorCode::InvalidRequest,
+            "The bucket's configurations are too large together.",
+        )
+    })
+}
+
 fn bytes(attributes: &Attributes) -> usize {
     attributes.encoded().len()
 }
 
 /// Refuses a configuration of so many bytes that is too long beside those of the tenant's other buckets.
-fn check_tenant<S: Store>(call: &Call<'_, S>, config: &NamespaceConfig, own: usize) -> Outcome<()> {
+fn check_tenant<S: Store>(call: &Call<'_, S>, tenant: &str, own: usize) -> Outcome<()> {
     let all = call.store().namespaces();
     let others = all
         .iter()
-        .filter(|info| info.config.tenant == config.tenant && info.name != call.bucket)
+        .filter(|info| info.config.tenant == tenant && info.name != call.bucket)
         .map(|info| bytes(&info.config.attributes));
     match others.sum::<usize>() + own <= TENANT_BYTES_MAX {
         true => Ok(()),

@@ -94,15 +94,7 @@ impl Tags {
             if name != "TagSet" || pairs.is_some() {
                 return Err(ErrorCode::MalformedXML.into());
             }
-            let mut set = Vec::new();
-            while let Some(name) = scanner.child()? {
-                // One more than the limit is enough to see that it is passed.
-                if name != "Tag" || set.len() > max {
-                    return Err(ErrorCode::MalformedXML.into());
-                }
-                set.push(read_tag(&mut scanner)?);
-            }
-            pairs = Some(set);
+            pairs = Some(read_set(&mut scanner, max)?);
         }
         scanner.finish()?;
         Tags::new(pairs.ok_or(ErrorCode::MalformedXML)?, max)
@@ -146,6 +138,22 @@ impl Tags {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Reads the `Tag`s of an element that was just entered. They are checked by [`Tags::new`].
+pub(super) fn read_set(
+    scanner: &mut Scanner<'_>,
+    max: usize,
+) -> Result<Vec<(String, String)>, S3Error> {
+    let mut set = Vec::new();
+    while let Some(name) = scanner.child()? {
+        // One more than the limit is enough to see that it is passed.
+        if name != "Tag" || set.len() > max {
+            return Err(ErrorCode::MalformedXML.into());
+        }
+        set.push(read_tag(scanner)?);
+    }
+    Ok(set)
 }
 
 /// Reads one `Tag` that was just entered.

@@ -113,7 +113,36 @@ async fn buckets_are_made_listed_and_removed() {
         </CreateBucketConfiguration>";
     let answer = server.ask(ALPHA, Ask::new("PUT", "/four").body(body)).await;
     assert_eq!(answer.status, 200);
-    let locked = Ask::new("PUT", "/five").header("x-amz-bucket-object-lock-enabled", "true");
+    let tags = "<Tag><Key>team</Key><Value>a+b</Value></Tag><Tag><Key>t</Key><Value></Value></Tag>";
+    let wanted = |inner: &str| {
+        let body = format!("<CreateBucketConfiguration>{inner}</CreateBucketConfiguration>");
+        server.ask(ALPHA, Ask::new("PUT", "/five").body(body))
+    };
+    for (inner, status, code) in [
+        (
+            "<Location><Name>a</Name><Type>LocalZone</Type></Location>",
+            501,
+            "NotImplemented",
+        ),
+        (
+            "<Bucket><Type>Directory</Type></Bucket>",
+            501,
+            "NotImplemented",
+        ),
+        (
+            "<Tags><Tag><Key>aws:x</Key><Value/></Tag></Tags>",
+            400,
+            "InvalidTag",
+        ),
+    ] {
+        wanted(inner).await.is(status, code);
+        server.get("/five").await.is(404, "NoSuchBucket");
+    }
+    let made = wanted(&format!("<Tags>{tags}</Tags>")).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    let told = server.get("/five?tagging").await.text();
+    assert!(told.contains(tags), "{told}");
+    let locked = Ask::new("PUT", "/six").header("x-amz-bucket-object-lock-enabled", "true");
     server.ask(ALPHA, locked).await.is(501, "NotImplemented");
     server.finish().await;
 }

@@ -1,7 +1,10 @@
 //! Documents about buckets: the list of them, location, versioning, access control.
 
 use super::{Owner, Scanner, XmlWriter, scan::once};
-use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::{
+    error::{ErrorCode, S3Error},
+    tags::{self, MAX_BUCKET_TAGS, Tags},
+};
 
 /// A bucket in the list of buckets.
 #[derive(Clone, Copy, Debug)]
@@ -108,24 +111,37 @@ pub fn parse_versioning(body: &[u8]) -> Result<VersioningStatus, S3Error> {
     }
 }
 
-/// Reads the body of `CreateBucket`: the location constraint; `None` when there is no body.
+/// What a bucket that is to be made is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewBucket {
+    /// Where it is to be, when that is said.
+    pub location: Option<String>,
+    /// The tags that it is to have from the beginning.
+    pub tags: Tags,
+}
+
+/// Reads the body of `CreateBucket`, which may be empty.
 ///
 /// # Errors
-/// `MalformedXML`.
-pub fn parse_create_bucket(body: &[u8]) -> Result<Option<String>, S3Error> {
+/// `MalformedXML`, or as [`Tags::new`]; `NotImplemented` for what makes a directory bucket, and all else.
+pub fn parse_create_bucket(body: &[u8]) -> Result<NewBucket, S3Error> {
     if body.trim_ascii().is_empty() {
-        return Ok(None);
+        return Ok(NewBucket::default());
     }
     let mut scanner = Scanner::root(body, "CreateBucketConfiguration")?;
-    let mut location = None;
+    let (mut location, mut set) = (None, None);
     while let Some(name) = scanner.child()? {
         match name {
             "LocationConstraint" => once(&mut location, scanner.text()?)?,
-            _ => scanner.skip()?,
+            "Tags" => once(&mut set, tags::read_set(&mut scanner, MAX_BUCKET_TAGS)?)?,
+            _ => return Err(ErrorCode::NotImplemented.into()),
         }
     }
     scanner.finish()?;
-    Ok(location.filter(|region| !region.is_empty()))
+    Ok(NewBucket {
+        location: location.filter(|region| !region.is_empty()),
+        tags: Tags::new(set.unwrap_or_default(), MAX_BUCKET_TAGS)?,
+    })
 }
 
 /// The reply to `GetBucketAcl` and `GetObjectAcl`: the owner may do everything. Access is given

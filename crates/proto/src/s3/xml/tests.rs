@@ -227,10 +227,42 @@ fn small_replies_round_trip() {
             Ok(status)
         );
     }
-    assert_eq!(parse_create_bucket(b" "), Ok(None));
-    let body = b"<CreateBucketConfiguration xmlns='x'><LocationConstraint>eu</LocationConstraint>\
-        </CreateBucketConfiguration>";
-    assert_eq!(parse_create_bucket(body), Ok(Some("eu".to_owned())));
+}
+
+#[test]
+fn what_a_new_bucket_is_to_be() {
+    let parse = |inner: &str| {
+        let body =
+            format!("<CreateBucketConfiguration xmlns='x'>{inner}</CreateBucketConfiguration>");
+        parse_create_bucket(body.as_bytes())
+    };
+    assert_eq!(parse_create_bucket(b" "), Ok(NewBucket::default()));
+    let location = "<LocationConstraint>eu</LocationConstraint>";
+    let there = parse(location).expect("a region");
+    assert_eq!(there.location.as_deref(), Some("eu"));
+    assert!(there.tags.is_empty());
+    let tag = |key: usize| format!("<Tag><Key>k{key}</Key><Value>v</Value></Tag>");
+    let tags = |count: usize| format!("<Tags>{}</Tags>", (0..count).map(tag).collect::<String>());
+    let tagged = parse(&format!("{location}{}", tags(50))).expect("50 tags");
+    assert_eq!((tagged.tags.len(), tagged.tags.get("k7")), (50, Some("v")));
+    let twice = tag(1).repeat(2);
+    for (inner, code) in [
+        (tags(51), ErrorCode::BadRequest),
+        (tags(52), ErrorCode::MalformedXML),
+        (format!("<Tags>{twice}</Tags>"), ErrorCode::InvalidTag),
+        (tags(1).repeat(2), ErrorCode::MalformedXML),
+        (location.repeat(2), ErrorCode::MalformedXML),
+        (
+            "<Location><Name>use1-az4</Name><Type>AvailabilityZone</Type></Location>".into(),
+            ErrorCode::NotImplemented,
+        ),
+        (
+            "<Bucket><DataRedundancy>SingleAvailabilityZone</DataRedundancy><Type>Directory</Type></Bucket>".into(),
+            ErrorCode::NotImplemented,
+        ),
+    ] {
+        assert_eq!(parse(&inner).map_err(|error| error.code), Err(code), "{inner}");
+    }
 }
 
 #[test]
@@ -301,7 +333,7 @@ fn complete_bodies_are_checked() {
 fn bombs_and_wrecks_are_refused() {
     let deep = format!("<Delete>{}", "<Object>".repeat(100_000));
     let skipped = format!(
-        "<CreateBucketConfiguration>{}{}</CreateBucketConfiguration>",
+        "<InitiateMultipartUploadResult><UploadId>u</UploadId>{}{}</InitiateMultipartUploadResult>",
         "<a>".repeat(40),
         "</a>".repeat(40)
     );
@@ -333,7 +365,7 @@ fn bombs_and_wrecks_are_refused() {
             &body[..body.len().min(80)]
         );
     }
-    assert!(parse_create_bucket(skipped.as_bytes()).is_err());
+    assert!(parse_initiate_result(skipped.as_bytes()).is_err());
     assert!(parse_delete(b"<Delete><Object><Key>\xff</Key></Object></Delete>").is_err());
     let object = "<Object><Key>k</Key></Object>";
     let delete = |count: usize| {
