@@ -258,6 +258,14 @@ impl<S: Store> Door<S> {
                             let cause = refusal.cause.as_ref().map(debug);
                             tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, cause, "a request failed");
                         }
+                        let refusal = match ticket.op {
+                            Operation::Unknown => direct::Carried::refused(
+                                refusal,
+                                &head.headers,
+                                self.direct.as_ref(),
+                            ),
+                            _ => refusal,
+                        };
                         // Whoever is refused takes no place of one who is served while the rest of its body comes.
                         ticket.leave();
                         if let Some(served) = &mut inbound.served {

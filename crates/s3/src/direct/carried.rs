@@ -48,9 +48,19 @@ impl Carried {
             op,
             Operation::GetObject | Operation::PutObject | Operation::UploadPart
         );
-        let vendors = lender.is_some_and(|lender| lender.direct.vendor_carriers);
-        let carries = |name| is_carrier(name, vendors);
-        (payload && request.keys().any(carries)).then_some(Carried(()))
+        (payload && carries(request, lender)).then_some(Carried(()))
+    }
+
+    /// A refusal from before the operation was known; with its number, where the client may be waiting for one (section 6.3).
+    pub(crate) fn refused(
+        refusal: Refusal,
+        request: &HeaderMap,
+        lender: Option<&Lender>,
+    ) -> Refusal {
+        match carries(request, lender) {
+            true => marked(refusal),
+            false => refusal,
+        }
     }
 
     /// Serves, declines or refuses it.
@@ -75,6 +85,11 @@ impl Carried {
             }
         }
     }
+}
+
+fn carries(request: &HeaderMap, lender: Option<&Lender>) -> bool {
+    let vendors = lender.is_some_and(|lender| lender.direct.vendor_carriers);
+    request.keys().any(|name| is_carrier(name, vendors))
 }
 
 /// Told by length first: this runs for every request with a payload.

@@ -108,6 +108,48 @@ async fn n1_a_closed_door_declines_bodies_too_and_malformed_tokens() {
     rig.finish().await;
 }
 
+/// At the bound of requests, and where the target says nothing that there is.
+#[tokio::test]
+async fn n3_a_token_hears_the_number_of_an_early_refusal_too() {
+    for open in [false, true] {
+        let config = Config {
+            requests_in_flight: 1,
+            ..Config::default()
+        };
+        let rig = match open {
+            true => Rig::with(config, |_| {}).await,
+            false => Rig::closed(config).await,
+        };
+        rig.server.door.drain().await;
+        for (method, target, status, code) in [
+            ("PUT", "/bucket/%zz", 400, "InvalidURI"),
+            ("GET", "/bucket/key?a=%zz", 400, "InvalidURI"),
+            ("PUT", "/bucket/key?annotation", 501, "NotImplemented"),
+        ] {
+            let ask = Ask::new(method, target);
+            let plain = rig.server.anonymous(ask.clone()).await;
+            plain.is(status, code);
+            assert_eq!(plain.header("x-amz-rdma-reply"), None, "{target}");
+            let token = ask.header("x-amz-rdma-token", DC81);
+            refused(&rig.server.anonymous(token).await, status, code);
+        }
+        let (head, body) = Ask::new("PUT", "/bucket/key")
+            .header("expect", "100-continue")
+            .body(b"abc")
+            .parts(ALPHA, rig.server.now_ms());
+        let mut first = rig.server.connect().await;
+        first.send(head.as_bytes()).await;
+        // The 100 says that it is being served.
+        assert_eq!(first.answer(false).await.status, 100);
+        let ask = Ask::new("GET", "/bucket/key").header("x-amz-rdma-token", DC81);
+        refused(&rig.server.ask(ALPHA, ask).await, 503, "SlowDown");
+        first.send(&body).await;
+        assert_eq!(first.answer(false).await.status, 200);
+        drop(first);
+        rig.finish().await;
+    }
+}
+
 #[tokio::test]
 async fn n3_a_get_may_be_answered_with_a_body() {
     let config = Config {
