@@ -200,17 +200,27 @@ where
         work(element).await
     });
     let mut results = Results::of(results);
-    while let Some(result) = results.next(replies).await? {
-        context.counting.outcome(&result);
-        results.beside(replies.put(&result, &write)).await?;
+    let answered = async {
+        while let Some(result) = results.next(replies).await? {
+            context.counting.outcome(&result);
+            results.beside(replies.put(&result, &write)).await?;
+        }
+        replies.last(false).await
     }
-    replies.last(false).await
+    .await;
+    if answered.is_err() {
+        // A store may have what it was asked for, and goes on with it whoever waits: the request has not ended before that.
+        while let Some(result) = results.begun().await {
+            context.counting.outcome(&result);
+        }
+    }
+    answered
 }
 
 /// Results of a request's elements, in their order.
 ///
 /// What an element at work holds others wait for: buffers, keys, turns at the store. So what has begun ends however long the caller
-/// takes no replies; only what has not begun waits for it.
+/// takes no replies, or when it is gone; only what has not begun waits for it.
 struct Results<I, F: Future> {
     waiting: I,
     at_work: FuturesOrdered<F>,
@@ -237,9 +247,14 @@ impl<I: Iterator<Item = F>, F: Future> Results<I, F> {
             return Ok(at_once);
         }
         self.beside(replies.flush()).await?;
+        Ok(self.begun().await)
+    }
+
+    /// The next result of those that have begun.
+    async fn begun(&mut self) -> Option<F::Output> {
         match self.done.pop_front() {
-            Some(done) => Ok(Some(done)),
-            None => Ok(self.at_work.next().await),
+            Some(done) => Some(done),
+            None => self.at_work.next().await,
         }
     }
 

@@ -236,6 +236,99 @@ async fn a_session_is_quiet_when_nothing_of_its_links_may_still_happen() {
     }
 }
 
+/// So it is with each of the elements of a request, though an answer to those before it reaches nobody.
+#[tokio::test(flavor = "local")]
+async fn a_session_is_quiet_when_no_element_of_a_request_may_still_happen() {
+    /// Keeps the first change until it is let go, and the others until they are.
+    #[derive(Clone, Default)]
+    struct Changing {
+        come: Arc<AtomicUsize>,
+        first: Gate,
+        others: Gate,
+    }
+
+    impl Changing {
+        async fn pass(&self) {
+            match self.come.fetch_add(1, Relaxed) {
+                0 => self.first.pass().await,
+                _ => self.others.pass().await,
+            }
+        }
+    }
+
+    impl Detour<MemoryStore> for Changing {
+        async fn commit(&self, upload: MemoryUpload, seal: Seal) -> Result<Stored> {
+            self.pass().await;
+            upload.commit(seal).await
+        }
+
+        async fn delete(
+            &self,
+            store: &MemoryStore,
+            address: Address<'_>,
+            options: DeleteOptions,
+        ) -> Result<Deleted> {
+            self.pass().await;
+            store.delete(address, options).await
+        }
+    }
+
+    const KEYS: [&[u8]; 3] = [b"first", b"second", b"third"];
+    for way in WAYS {
+        for operation in [Operation::Store, Operation::Delete] {
+            let server = Server::new().await;
+            for key in KEYS {
+                server.set(NAMESPACE, key, b"before").await;
+            }
+            let changing = Changing::default();
+            let session = server.session(TENANT);
+            let (near, far, serving) = served_of(&server, session.clone(), way, &changing).await;
+            ask(&near, operation, |writer| {
+                for key in KEYS {
+                    match operation {
+                        Operation::Store => {
+                            let store = plain(key, Body::Message(b"asked"));
+                            writer.store(&store).unwrap();
+                        }
+                        _ => {
+                            let delete = Delete {
+                                key,
+                                version: None,
+                                condition: Condition::None,
+                            };
+                            writer.delete(&delete).unwrap();
+                        }
+                    }
+                }
+            })
+            .await;
+            changing.others.arrived.notified().await;
+            near.close(CloseReason::Lost);
+            far.closed().await;
+            server.sessions.close(session.id());
+            changing.first.open.send_replace(true);
+            // Time enough for the answer to the first one, which the link does not take.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let mut quiet = pin!(session.quiet());
+            let early = poll_immediate(&mut quiet).await.is_some();
+            assert!(!early, "{operation:?} {way:?}");
+            changing.others.open.send_replace(true);
+            quiet.await;
+            let asked = match operation {
+                Operation::Store => Some(&b"asked"[..]),
+                _ => None,
+            };
+            for key in KEYS {
+                let kept = server.value(NAMESPACE, key).await;
+                assert_eq!(kept.as_deref(), asked, "{operation:?} {way:?}");
+            }
+            serving.await.unwrap();
+        }
+    }
+}
+
 /// Whoever loses a link deletes once more over another one, and stores: a delete that waited for its turn must not come after that.
 #[tokio::test(flavor = "local")]
 async fn a_delete_that_has_not_begun_ends_with_its_link() {
