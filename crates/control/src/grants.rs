@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use forebay_fabric::sessions::Lent;
 use forebay_fabric::{Access, Link, Session, SessionId};
@@ -205,22 +206,26 @@ impl<S: Store> Admin<S> {
     }
 
     /// Takes back what has this id: a grant, a region with its grants, or a session with all that it lends. When this returns, nothing
-    /// begins by it any more, and all that was asked over the links of a session has happened or never will. With a `tenant` what
-    /// belongs to another one is not there.
+    /// begins by it any more, and all that was asked over the links of a session has happened or never will, whoever ended it. With a
+    /// `tenant` what belongs to another one is not there.
     ///
     /// # Errors
     /// [`Kind::NotFound`].
     pub async fn remove_grant(&self, id: &str, tenant: Option<&str>) -> Result<()> {
         let known = || {
             let id: GrantId = id.parse().ok()?;
-            let session = self.sessions().find(id.session)?;
-            let seen = tenant.is_none_or(|tenant| session.tenant() == tenant);
-            let found = seen
-                && match id.number {
-                    0 => self.sessions().close(id.session),
-                    number => session.take_back(number),
-                };
-            found.then_some((session, id.number))
+            let sessions = self.sessions();
+            let seen = |session: &Arc<Session>| tenant.is_none_or(|own| session.tenant() == own);
+            let session = sessions.find(id.session).filter(seen);
+            let session = match id.number {
+                0 => session
+                    .inspect(|session| {
+                        sessions.close(session.id());
+                    })
+                    .or_else(|| sessions.ending(id.session).filter(seen)),
+                number => session.filter(|session| session.take_back(number)),
+            };
+            session.zip(Some(id.number))
         };
         let (session, number) = known().ok_or_else(|| {
             let text = "there is no such session, region or grant on this server";
@@ -233,20 +238,15 @@ impl<S: Store> Admin<S> {
         Ok(())
     }
 
-    /// Ends all sessions of a tenant. When this returns, all that was asked over their links has happened or never will.
+    /// Ends all sessions of a tenant. When this returns, all that was asked over their links, and over those of sessions that had ended
+    /// before, has happened or never will.
     ///
     /// # Errors
     /// [`Kind::NotFound`].
     pub async fn remove_grants(&self, tenant: &str) -> Result<SessionsEnded> {
         self.must_be_tenant(tenant)?;
-        let of_tenant = self
-            .sessions()
-            .listed(Some(tenant), SessionId([0; 16]), usize::MAX);
-        let ended = of_tenant
-            .iter()
-            .filter(|session| self.sessions().close(session.id()));
-        let sessions = ended.count() as u64;
-        for session in &of_tenant {
+        let sessions = self.sessions().close_all(tenant) as u64;
+        for session in self.sessions().all_ending(tenant) {
             session.quiet().await;
         }
         tracing::info!(tenant, sessions, "all grants of a tenant removed");

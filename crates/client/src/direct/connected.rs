@@ -147,6 +147,7 @@ impl Connected {
     pub(crate) async fn close(&self) -> Result<()> {
         self.lanes.close();
         match self.rpc.close(&self.session.0).await {
+            // There is none when nothing of it goes on, whatever has ended it.
             Err(error) if error.kind() != Kind::NotFound => return Err(error),
             _ => self.closed.store(true, Relaxed),
         }

@@ -33,6 +33,18 @@ impl<S: Store> Service<S> {
         .ok_or_else(Refusal::no_session)
     }
 
+    /// The same, also when it has ended, by whatever, and what was asked over its links goes on.
+    fn session_to_close(&self, caller: &Caller, id: &[u8]) -> Outcome<Arc<Session>> {
+        self.session(caller, id).or_else(|none| {
+            let id = id.try_into().map(SessionId).ok();
+            id.and_then(|id| {
+                self.sessions
+                    .ending_of(id, caller.tenant(), caller.principal())
+            })
+            .ok_or(none)
+        })
+    }
+
     fn lease(&self, asked_ms: u64) -> Duration {
         let lease = match asked_ms {
             0 => LEASE,
@@ -141,7 +153,8 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         request: Request<v1::CloseSessionRequest>,
     ) -> Result<Response<v1::CloseSessionResponse>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        let session = self.session(&caller, &asked.session)?;
+        // Who is told that there is none takes that for quiet, too: as one whose first call was cut off does.
+        let session = self.session_to_close(&caller, &asked.session)?;
         self.sessions.close(session.id());
         session.quiet().await;
         Ok(Response::new(v1::CloseSessionResponse {}))

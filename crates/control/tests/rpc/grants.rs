@@ -257,16 +257,19 @@ async fn a_tenants_sessions_end_together() {
     assert_eq!(removed.into_inner().sessions, 0);
 }
 
-/// As `Sessions.Close` answers.
+/// As `Sessions.Close` answers, also when somebody else has ended it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_taken_back_has_ended_when_that_is_answered() {
-    for all in [false, true] {
+    for (all, ended_before) in [(false, false), (false, true), (true, false), (true, true)] {
         let door = Door::open().await;
         let (root, mut red) = (door.root().await, door.tenant("red").await);
         let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
         let session = shared.accepted.session.clone();
         let serving = session.serve();
         let id = session.id().to_string();
+        if ended_before {
+            assert!(door.sessions.close(session.id()));
+        }
         let happened = Arc::new(AtomicBool::new(false));
         let (mut admin, has_happened) = (root.admin.clone(), happened.clone());
         let removal = tokio::spawn(async move {
@@ -287,7 +290,7 @@ async fn a_session_that_is_taken_back_has_ended_when_that_is_answered() {
         }
         happened.store(true, SeqCst);
         drop(serving);
-        assert!(removal.await.unwrap(), "{all}");
+        assert!(removal.await.unwrap(), "{all} {ended_before}");
     }
 }
 

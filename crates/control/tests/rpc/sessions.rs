@@ -1,6 +1,7 @@
 //! Sessions, regions and grants as their owner and others see them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -231,6 +232,78 @@ async fn regions_and_grants_stay_within_what_was_exposed() {
             red.sessions.grant(request).await,
             Code::NotFound,
             "NO_SUCH_REGION",
+        );
+    }
+}
+
+/// Whoever is told that there is no session takes that for quiet: so does a client whose first call was cut off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_close_waits_for_what_goes_on_whoever_ended_the_session() {
+    #[derive(Debug)]
+    enum By {
+        Another,
+        Lease,
+        LeaseLookedAt,
+    }
+    for by in [By::Another, By::Lease, By::LeaseLookedAt] {
+        let door = Door::open().await;
+        let mut red = door.tenant("red").await;
+        let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
+        let Shared { session, link, .. } = &shared;
+        let serving = shared.accepted.session.serve();
+        let close = v1::CloseSessionRequest {
+            session: session.clone().into(),
+        };
+        let happened = Arc::new(AtomicBool::new(false));
+        let closing = || {
+            let (mut sessions, close) = (red.sessions.clone(), close.clone());
+            let has_happened = happened.clone();
+            tokio::spawn(async move {
+                sessions.close(close).await.unwrap();
+                has_happened.load(SeqCst)
+            })
+        };
+        let mut closed = Vec::new();
+        match by {
+            By::Another => closed.push(closing()),
+            By::Lease => door.hands.forward(Duration::from_secs(15 * 60)),
+            By::LeaseLookedAt => {
+                door.hands.forward(Duration::from_secs(15 * 60));
+                assert_eq!(door.sessions.expire(), 1);
+                // It looks every second.
+                assert_eq!(door.sessions.expire(), 0);
+            }
+        }
+        if !matches!(by, By::Lease) {
+            let ended = timeout(Duration::from_secs(20), link.closed()).await;
+            assert_eq!(ended, Ok(forebay_fabric::CloseReason::SessionEnded));
+        }
+        closed.push(closing());
+        // Time enough for an answer that does not wait.
+        for _ in 0..20 {
+            refused(
+                red.sessions.keep_alive(keep(session)).await,
+                Code::NotFound,
+                "NO_SUCH_SESSION",
+            );
+        }
+        // Another's is as none.
+        for mut other in [door.tenant("blue").await, door.tenant("red").await] {
+            refused(
+                other.sessions.close(close.clone()).await,
+                Code::NotFound,
+                "NO_SUCH_SESSION",
+            );
+        }
+        happened.store(true, SeqCst);
+        drop(serving);
+        for closed in closed {
+            assert!(closed.await.unwrap(), "{by:?}");
+        }
+        refused(
+            red.sessions.close(close).await,
+            Code::NotFound,
+            "NO_SUCH_SESSION",
         );
     }
 }

@@ -155,7 +155,15 @@ pub struct Sessions {
 #[derive(Default)]
 struct Table {
     sessions: HashMap<SessionId, Arc<Session>>,
+    /// Those that have ended while links of them were served. Whoever serves one has it, nobody here.
+    ending: HashMap<SessionId, Weak<Session>>,
     per_tenant: HashMap<Box<str>, Tenant>,
+}
+
+impl Table {
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty() && self.ending.is_empty()
+    }
 }
 
 /// What the sessions of one tenant have together. It may outlive them all: a file that somebody serves is let go when he answers.
@@ -273,8 +281,31 @@ impl Sessions {
 
     /// The session of that name if it is this tenant's and this principal's; somebody else's is as none.
     pub fn find_of(&self, id: SessionId, tenant: &str, principal: &str) -> Option<Arc<Session>> {
-        let session = self.find(id)?;
-        (session.tenant() == tenant && session.principal() == principal).then_some(session)
+        self.find(id)
+            .filter(|session| session.is_of_name(tenant, principal))
+    }
+
+    /// The session of that name if it has ended, by whatever, while what was asked over its links goes on: [`Session::quiet`] tells when
+    /// that is over.
+    pub fn ending(&self, id: SessionId) -> Option<Arc<Session>> {
+        let session = self.table.lock().ending.get(&id).and_then(Weak::upgrade);
+        session.filter(|session| session.is_served())
+    }
+
+    /// The same of this tenant and this principal; somebody else's is as none.
+    pub fn ending_of(&self, id: SessionId, tenant: &str, principal: &str) -> Option<Arc<Session>> {
+        self.ending(id)
+            .filter(|session| session.is_of_name(tenant, principal))
+    }
+
+    /// All of this tenant that have ended while what was asked over their links goes on.
+    pub fn all_ending(&self, tenant: &str) -> Vec<Arc<Session>> {
+        let ending: Vec<_> = {
+            let table = self.table.lock();
+            table.ending.values().filter_map(Weak::upgrade).collect()
+        };
+        let of_tenant = |session: &Arc<Session>| session.is_served() && session.tenant() == tenant;
+        ending.into_iter().filter(of_tenant).collect()
     }
 
     /// The session that a new connection proves to belong to. Without one, the answer takes as long as with a wrong proof.
@@ -305,11 +336,27 @@ impl Sessions {
         session.is_some()
     }
 
-    /// Ends the sessions whose leases have run out; how many. To be called about once a second.
+    /// Ends all sessions of a tenant; how many had not ended.
+    pub fn close_all(&self, tenant: &str) -> usize {
+        let all: Vec<_> = {
+            let table = self.table.lock();
+            let of_tenant = table.per_tenant.get(tenant);
+            let ids = of_tenant.into_iter().flat_map(|tenant| &tenant.sessions);
+            ids.filter_map(|id| table.sessions.get(id).cloned())
+                .collect()
+        };
+        let open = all.iter().filter(|session| session.is_open()).count();
+        all.iter().for_each(|session| self.end(session));
+        open
+    }
+
+    /// Ends the sessions whose leases have run out, and forgets those that ended before and are done; how many have run out. To be called
+    /// about once a second.
     pub fn expire(&self) -> usize {
         let run_out: Vec<_> = {
             let mut table = self.table.lock();
             table.per_tenant.retain(|_, tenant| !tenant.has_nothing());
+            table.ending.retain(|_, session| session.strong_count() > 0);
             let all = table.sessions.values();
             all.filter(|session| !session.is_open()).cloned().collect()
         };
@@ -317,9 +364,9 @@ impl Sessions {
         run_out.len()
     }
 
-    /// Returns when there is a session: without one there is nothing to expire. For one caller.
+    /// Returns when there is a session, or one that has ended is not done: without one there is nothing to expire. For one caller.
     pub async fn occupied(&self) {
-        while self.is_empty() {
+        while self.table.lock().is_empty() {
             self.opened.notified().await;
         }
     }
@@ -368,11 +415,16 @@ impl Sessions {
         self.len() == 0
     }
 
-    fn end(&self, session: &Session) {
+    fn end(&self, session: &Arc<Session>) {
         session.end();
         let mut table = self.table.lock();
         if table.sessions.remove(&session.id()).is_none() {
             return;
+        }
+        // It is found in one place or the other. Of what is served only later its links, which are closed, take nothing.
+        if session.is_served() {
+            let ending = Arc::downgrade(session);
+            table.ending.insert(session.id(), ending);
         }
         if let Some(of_tenant) = table.per_tenant.get_mut(session.tenant()) {
             of_tenant.sessions.remove(&session.id());

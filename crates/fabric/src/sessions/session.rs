@@ -176,8 +176,13 @@ impl Session {
 
     /// Whether it was opened by this principal, and not by another one of the same name.
     pub fn is_of(&self, principal: Principal<'_>) -> bool {
-        let same = *self.tenant == *principal.tenant && *self.principal == *principal.id;
-        same && self.mark == principal.mark(&self.key)
+        let named = self.is_of_name(principal.tenant, principal.id);
+        named && self.mark == principal.mark(&self.key)
+    }
+
+    /// Whether it was opened by a principal of this name.
+    pub(super) fn is_of_name(&self, tenant: &str, principal: &str) -> bool {
+        *self.tenant == *tenant && *self.principal == *principal
     }
 
     /// A link of it is served until what this gives is dropped.
@@ -193,11 +198,16 @@ impl Session {
             let mut told = pin!(self.silent.notified());
             // From here on nothing is missed.
             told.as_mut().enable();
-            if self.served.load(SeqCst) == 0 {
+            if !self.is_served() {
                 return;
             }
             told.await;
         }
+    }
+
+    /// Whether a link of it is served.
+    pub(super) fn is_served(&self) -> bool {
+        self.served.load(SeqCst) > 0
     }
 
     /// When it was opened.

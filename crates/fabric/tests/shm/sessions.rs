@@ -1,7 +1,9 @@
 //! Sessions, leases and grants: against a model, and against everybody who should not get in.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -246,6 +248,45 @@ fn ten_thousand_idle_sessions_are_cheap() {
     assert!(each < 1024, "{each} bytes each");
     assert_eq!(sessions.expire(), 0);
     assert!(kept.iter().all(|id| sessions.find(*id).is_some()));
+}
+
+/// What has ended is known as long as something of it goes on, and no longer.
+#[test]
+fn an_ended_session_is_known_until_it_is_quiet() {
+    run(async {
+        let (sessions, clock) = world(Limits::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut occupied = pin!(sessions.occupied());
+        assert!(occupied.as_mut().poll(&mut cx).is_pending());
+        let (closed, run_out) = (open(&sessions, "alpha"), open(&sessions, "alpha"));
+        let served = [closed.serve(), run_out.serve()];
+        let idle = open(&sessions, "alpha");
+        occupied.await;
+        assert!(sessions.close(closed.id()) && sessions.close(idle.id()));
+        clock.advance(LEASE);
+        assert_eq!(sessions.expire(), 1);
+        assert!(sessions.is_empty());
+        for session in [&closed, &run_out] {
+            let id = session.id();
+            let principal = session.principal();
+            assert!(sessions.find(id).is_none());
+            assert!(sessions.ending(id).is_some());
+            assert!(sessions.ending_of(id, "alpha", principal).is_some());
+            assert!(sessions.ending_of(id, "beta", principal).is_none());
+            assert!(sessions.ending_of(id, "alpha", "another").is_none());
+        }
+        assert!(sessions.ending(idle.id()).is_none());
+        assert_eq!(sessions.all_ending("alpha").len(), 2);
+        assert_eq!(sessions.all_ending("beta").len(), 0);
+        sessions.occupied().await;
+
+        drop(served);
+        assert!(sessions.ending(closed.id()).is_none());
+        assert_eq!(sessions.all_ending("alpha").len(), 0);
+        drop((closed, run_out));
+        assert_eq!(sessions.expire(), 0);
+        assert!(pin!(sessions.occupied()).poll(&mut cx).is_pending());
+    });
 }
 
 #[test]
