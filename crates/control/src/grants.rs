@@ -177,24 +177,30 @@ impl<S: Store> Admin<S> {
             0 => PAGE_MAX,
             limit => limit.min(PAGE_MAX),
         };
-        // One line more than the page has tells where the next one begins. Each session is a line at least.
+        // One line more than the page has tells where the next one begins. Each session is a line at least, unless it ends meanwhile.
         let from = asked.page_token;
-        let first = from.map_or(SessionId([0; 16]), |from| from.session);
+        let mut first = Some(from.map_or(SessionId([0; 16]), |from| from.session));
         let mut lines = Vec::new();
-        for session in self.sessions().listed(tenant, first, limit + 1) {
-            let from = from.filter(|from| from.session == session.id());
-            let from = from.map_or(0, |from| from.number);
-            let Some(until) = session.until() else {
-                continue;
-            };
-            if from == 0 {
-                lines.push(line_of(&session, until));
-            }
-            let room = (limit + 1).saturating_sub(lines.len());
-            let lent = session.lent(from.saturating_sub(1), room);
-            lines.extend(lent.iter().map(|lent| line(&session, lent)));
-            if lines.len() > limit {
-                break;
+        while let Some(id) = first {
+            let listed = self.sessions().listed(tenant, id, limit + 1);
+            let last = listed.last().filter(|_| listed.len() > limit);
+            first = last.and_then(|last| last.id().next());
+            for session in &listed {
+                let from = from.filter(|from| from.session == session.id());
+                let from = from.map_or(0, |from| from.number);
+                let Some(until) = session.until() else {
+                    continue;
+                };
+                if from == 0 {
+                    lines.push(line_of(session, until));
+                }
+                let room = (limit + 1).saturating_sub(lines.len());
+                let lent = session.lent(from.saturating_sub(1), room);
+                lines.extend(lent.iter().map(|lent| line(session, lent)));
+                if lines.len() > limit {
+                    first = None;
+                    break;
+                }
             }
         }
         let next_page_token = lines.get(limit).map(|line| line.id);

@@ -294,6 +294,52 @@ async fn a_session_that_is_taken_back_has_ended_when_that_is_answered() {
     }
 }
 
+/// A session that ends while a page is made takes no others from the list, whenever that is.
+#[tokio::test]
+async fn a_session_that_ends_meanwhile_ends_no_list() {
+    const LEASE: Duration = Duration::from_secs(60);
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    let key = door.identities.find(&red.access_key).unwrap();
+    let principal = Principal {
+        tenant: "red",
+        id: &key.id,
+        secret: &key.secret,
+    };
+    for looks in 0..10 {
+        let opened = (0..3).map(|_| {
+            let opened = door.sessions.open_with_random_key(principal, LEASE);
+            opened.unwrap().id()
+        });
+        let mut opened: Vec<_> = opened.collect();
+        opened.sort_unstable();
+        let [first, second, third] = opened.try_into().unwrap();
+        door.sessions.renew(second, LEASE / 2);
+        door.hands.forward_after(looks, LEASE / 2);
+        let (mut found, mut token) = (Vec::new(), String::new());
+        loop {
+            let request = v1::ListGrantsRequest {
+                page_token: token,
+                limit: 1,
+                ..Default::default()
+            };
+            let page = red.admin.list_grants(request).await.unwrap();
+            let page = page.into_inner();
+            found.extend(page.grants.into_iter().map(|line| line.id));
+            token = page.next_page_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        for id in [first, third] {
+            assert!(found.contains(&id.to_string()), "{looks}");
+        }
+        for id in [first, second, third] {
+            door.sessions.close(id);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_comes_in_pages() {
     let door = Door::open().await;

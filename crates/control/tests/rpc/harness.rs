@@ -48,15 +48,31 @@ pub const START: u64 = 1_790_000_000_000;
 
 /// A clock that stands still until it is moved.
 #[derive(Debug)]
-pub struct Hands(AtomicU64);
+pub struct Hands {
+    now: AtomicU64,
+    /// After how many looks at the monotonic time it moves, and by how much.
+    later: Mutex<Option<(usize, Duration)>>,
+}
 
 impl Hands {
+    fn new() -> Hands {
+        Hands {
+            now: AtomicU64::new(START),
+            later: Mutex::default(),
+        }
+    }
+
     pub fn forward(&self, by: Duration) {
-        self.0.fetch_add(by.as_millis() as u64, Relaxed);
+        self.now.fetch_add(by.as_millis() as u64, Relaxed);
+    }
+
+    /// Moves when leases have been looked at so many times.
+    pub fn forward_after(&self, looks: usize, by: Duration) {
+        *self.later.lock() = Some((looks, by));
     }
 
     pub fn now(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.now.load(Relaxed)
     }
 }
 
@@ -66,6 +82,16 @@ impl Clock for Hands {
     }
 
     fn monotonic(&self) -> Duration {
+        let mut later = self.later.lock();
+        *later = match later.take() {
+            Some((0, by)) => {
+                self.forward(by);
+                None
+            }
+            Some((looks, by)) => Some((looks - 1, by)),
+            None => None,
+        };
+        drop(later);
         Duration::from_millis(self.now() - START)
     }
 }
@@ -335,7 +361,7 @@ impl Door {
     }
 
     pub async fn choose(choice: Choice) -> Door {
-        let hands = Arc::new(Hands(AtomicU64::new(START)));
+        let hands = Arc::new(Hands::new());
         let clock = hands.clone();
         let pool = Pool::new(64 << 20);
         let store = MemoryStore::new(pool.clone(), move || clock.now());

@@ -49,6 +49,12 @@ impl SessionId {
         Ok(SessionId(bytes))
     }
 
+    /// The one after it, in the order of their bytes.
+    pub fn next(self) -> Option<SessionId> {
+        let next = u128::from_be_bytes(self.0).checked_add(1)?;
+        Some(SessionId(next.to_be_bytes()))
+    }
+
     /// Reads its 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<SessionId> {
         hex::decode(text.as_bytes()).map(SessionId)
