@@ -28,6 +28,15 @@ pub enum Runs {
     Interpreted,
 }
 
+/// Where compiled modules are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeping {
+    /// The directory, which nobody else may write to; it is made when it is missing.
+    pub folder: PathBuf,
+    /// What is left to others of its file system, in bytes: a module is not kept when that would take some of it.
+    pub spare_bytes: u64,
+}
+
 /// Runs functions.
 pub struct Executor {
     pub(crate) limits: Limits,
@@ -55,19 +64,19 @@ pub enum StartError {
 }
 
 impl Executor {
-    /// Starts its threads. Compiled modules are kept in the directory `kept`, which nobody else may write to, when there is one and
-    /// the runtime compiles. Until [`Executor::allow`] says otherwise, nothing may run.
+    /// Starts its threads. Compiled modules are kept where `keeping` says, when the runtime compiles. Until [`Executor::allow`] says
+    /// otherwise, nothing may run.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start(
         limits: Limits,
         runs: Runs,
-        kept: Option<PathBuf>,
+        keeping: Option<Keeping>,
         pool: Pool,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Executor>, StartError> {
-        let runtime = runtime(&limits, runs, kept)?;
+        let runtime = runtime(&limits, runs, keeping)?;
         Ok(Arc::new(Executor {
             workers: Workers::start(&limits)?,
             places: Places::new(limits.here()),
@@ -125,18 +134,26 @@ pub fn check(limits: &Limits, wasm: &[u8]) -> Result<(), Ending> {
 }
 
 #[cfg(not(feature = "wasm-jit"))]
-fn runtime(limits: &Limits, runs: Runs, kept: Option<PathBuf>) -> Result<Arc<dyn Runtime>, Ending> {
+fn runtime(
+    limits: &Limits,
+    runs: Runs,
+    keeping: Option<Keeping>,
+) -> Result<Arc<dyn Runtime>, Ending> {
     // An interpreter keeps nothing.
-    let (Runs::Best | Runs::Interpreted, _) = (runs, kept);
+    let (Runs::Best | Runs::Interpreted, _) = (runs, keeping);
     Ok(Arc::new(crate::interpreter::Interpreter::new(
         limits.clone(),
     )?))
 }
 
 #[cfg(feature = "wasm-jit")]
-fn runtime(limits: &Limits, runs: Runs, kept: Option<PathBuf>) -> Result<Arc<dyn Runtime>, Ending> {
+fn runtime(
+    limits: &Limits,
+    runs: Runs,
+    keeping: Option<Keeping>,
+) -> Result<Arc<dyn Runtime>, Ending> {
     Ok(match runs {
-        Runs::Best => Arc::new(crate::jit::Jit::new(limits.clone(), kept)?),
+        Runs::Best => Arc::new(crate::jit::Jit::new(limits.clone(), keeping)?),
         Runs::Interpreted => Arc::new(crate::interpreter::Interpreter::new(limits.clone())?),
     })
 }

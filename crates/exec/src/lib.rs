@@ -39,6 +39,8 @@ mod inputs;
 mod interpreter;
 #[cfg(feature = "wasm-jit")]
 mod jit;
+#[cfg(any(test, feature = "wasm-jit"))]
+mod kept;
 mod layer;
 mod limits;
 mod metrics;
@@ -51,6 +53,6 @@ mod workers;
 
 pub use allowed::Allowed;
 pub use ending::{Bound, Ending};
-pub use executor::{Executor, Runs, StartError, check};
+pub use executor::{Executor, Keeping, Runs, StartError, check};
 pub use layer::Exec;
 pub use limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX, Limits, NAME_BYTES_MAX};

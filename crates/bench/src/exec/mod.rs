@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_engine::{Config, Engine};
-use forebay_exec::{Allowed, Exec, Executor, Limits, Runs};
+use forebay_exec::{Allowed, Exec, Executor, Keeping, Limits, Runs};
 use forebay_io::files::Directory;
 use forebay_io::{SystemClock, ring, shard};
 use forebay_mem::Pool;
@@ -153,9 +153,12 @@ impl Bench {
             true => Runs::Interpreted,
             false => Runs::Best,
         };
-        let kept = Some(kept(&self.path));
-        let clock = Arc::new(SystemClock::default());
-        Executor::start(Limits::default(), runs, kept, pool.clone(), clock)
+        let keeping = Keeping {
+            folder: kept(&self.path),
+            spare_bytes: 0,
+        };
+        let (limits, clock) = (Limits::default(), Arc::new(SystemClock::default()));
+        Executor::start(limits, runs, Some(keeping), pool.clone(), clock)
             .map_err(|error| refused("starting threads for functions", error))
     }
 

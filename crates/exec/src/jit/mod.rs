@@ -3,7 +3,6 @@
 mod kept;
 mod ticker;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_store::ModuleDigest;
@@ -18,6 +17,7 @@ use self::ticker::Ticker;
 use crate::Limits;
 use crate::dialect;
 use crate::ending::Ending;
+use crate::executor::Keeping;
 use crate::host::{Host, MODULE, imports};
 use crate::runtime::{
     INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, TABLES_MAX, by_code, no_function,
@@ -49,18 +49,18 @@ struct Compiled {
 }
 
 impl Jit {
-    /// A compiler within `limits`; what it compiles is kept in the directory `kept`, if there is one.
+    /// A compiler within `limits`; what it compiles is kept where `keeping` says, if it does.
     ///
     /// # Errors
     /// [`Ending::NoProgram`] when this machine cannot run its code, or the system gives no address space or thread.
-    pub fn new(limits: Limits, kept: Option<PathBuf>) -> Result<Jit, Ending> {
+    pub fn new(limits: Limits, keeping: Option<Keeping>) -> Result<Jit, Ending> {
         let engine = Engine::new(&config(&limits)).map_err(no_program)?;
         let mut linker = Linker::new(&engine);
         link(&mut linker).map_err(no_program)?;
         let ticker =
             Ticker::start(engine.clone()).map_err(|error| Ending::NoProgram(error.to_string()))?;
         Ok(Jit {
-            kept: kept.and_then(|folder| Kept::open(folder, &engine)),
+            kept: keeping.and_then(|keeping| Kept::open(keeping, &engine)),
             engine,
             linker,
             limits,

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "wasm-jit")]
+use forebay_exec::Keeping;
 use forebay_exec::{ARGUMENTS_BYTES_MAX, Allowed, Exec, Executor, Limits, Runs};
 use forebay_io::{Clock, SystemClock};
 use forebay_mem::Pool;
@@ -31,8 +33,12 @@ fn executor_by(clock: Arc<dyn Clock>, limits: Limits, pool: Pool) -> Arc<Executo
 
 #[cfg(feature = "wasm-jit")]
 fn executor_keeping(folder: &Path, pool: Pool) -> Arc<Executor> {
-    let (clock, kept) = (Arc::new(SystemClock::default()), folder.to_owned());
-    Executor::start(Limits::default(), Runs::default(), Some(kept), pool, clock).unwrap()
+    let keeping = Keeping {
+        folder: folder.to_owned(),
+        spare_bytes: 0,
+    };
+    let (limits, clock) = (Limits::default(), Arc::new(SystemClock::default()));
+    Executor::start(limits, Runs::default(), Some(keeping), pool, clock).unwrap()
 }
 
 pub struct World<S = MemoryStore> {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use forebay_bench::Size;
 use forebay_control::{AllowedModule, Identities, SYSTEM_NAMESPACE};
-use forebay_exec::{Allowed, Executor, Limits, Runs};
+use forebay_exec::{Allowed, Executor, Keeping, Limits, Runs};
 use forebay_io::SystemClock;
 use forebay_mem::Pool;
 use forebay_store::Store;
 
-use super::args::ServeArgs;
+use super::args::{Backend, ServeArgs};
 use super::limits;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -66,8 +66,15 @@ pub fn open(all: &ServeArgs, pool: &Pool) -> Outcome<Option<Arc<Executor>>> {
         ..usual
     };
     let clock = Arc::new(SystemClock::default());
-    let kept = all.dir.join("modules");
-    Executor::start(limits, Runs::Best, Some(kept), pool.clone(), clock)
+    let keeping = Keeping {
+        folder: all.dir.join("modules"),
+        // An engine's index needs what it reserves there even for deletes: compiled modules end well before.
+        spare_bytes: match all.backend {
+            Backend::Engine => 2 * forebay_engine::Config::default().reserve_bytes,
+            Backend::Memory | Backend::Rados(_) => 0,
+        },
+    };
+    Executor::start(limits, Runs::Best, Some(keeping), pool.clone(), clock)
         .map(Some)
         .map_err(|error| Failure::new(Exit::Failed, error))
 }
