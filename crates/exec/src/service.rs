@@ -148,9 +148,10 @@ impl<B: Body> Opened<'_, B> {
                 return Ok(body);
             }
         }
+        // Nothing of this call was stored, and the next one finds what there is then: it is no condition of the caller's that failed.
         Err(StoreError::new(
-            ErrorKind::PreconditionFailed,
-            "an input was replaced while it was read",
+            ErrorKind::Busy,
+            "an input was replaced or removed while it was read",
         ))
     }
 }

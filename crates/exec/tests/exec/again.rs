@@ -139,6 +139,6 @@ async fn a_version_is_read_to_its_end_though_it_is_replaced() {
 async fn what_has_no_versions_is_refused_when_it_is_replaced() {
     for by in [value(2), vec![0; 10]] {
         let error = replaced(Versioning::Off, by).await.unwrap_err();
-        assert_kind(&error, ErrorKind::PreconditionFailed);
+        assert_kind(&error, ErrorKind::Busy);
     }
 }

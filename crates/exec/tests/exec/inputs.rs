@@ -157,7 +157,7 @@ async fn an_input_that_is_replaced_meanwhile_is_never_mixed() {
                     assert!(found == one || found == expected(std::slice::from_ref(&other), order));
                     whole += 1;
                 }
-                Err(error) => assert_kind(&error, ErrorKind::PreconditionFailed),
+                Err(error) => assert_kind(&error, ErrorKind::Busy),
             }
         }
     }
