@@ -76,6 +76,8 @@ impl<S: Store, F: File> Target<S, F> {
                 let mut random = [0; 4];
                 super::admission::random(&mut random);
                 let random = u32::from_le_bytes(random);
+                // It is as old as this, however long its function ran.
+                let now_ms = self.clock.unix_millis();
                 let handle = session.results.keep(random, nsid, bytes, place, now_ms);
                 let handle = handle.ok_or(Status::CAPACITY_EXCEEDED)?;
                 Ok(dword(len) | u64::from(handle) << 32)

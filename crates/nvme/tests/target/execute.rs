@@ -18,16 +18,47 @@ use forebay_proto::nvme::{
     AdminReply, Controller, SglDescriptor, Status, SubmissionQueueEntry, opcode,
 };
 use forebay_store::{Address, ByteRange, MemoryStore, NamespaceConfig, Store};
+use parking_lot::Mutex;
 
 use crate::programs::{self, BYTECOUNT, ECHO, Ends, FAILS, HOSTILE, LENGTH, STATEFUL};
 use crate::support::*;
 
 const RESULT_BYTES_MAX: u32 = 1 << 20;
 
+/// A clock that goes on by some time once it was looked at.
+#[derive(Debug, Clone)]
+struct Going {
+    clock: SimClock,
+    /// What it goes on by at the next look.
+    by: Arc<Mutex<Duration>>,
+}
+
+impl Going {
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    fn advance_behind_a_look(&self, by: Duration) {
+        *self.by.lock() = by;
+    }
+}
+
+impl Clock for Going {
+    fn unix_millis(&self) -> u64 {
+        let now = self.clock.unix_millis();
+        self.clock.advance(std::mem::take(&mut *self.by.lock()));
+        now
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+}
+
 struct Fixture {
     store: Exec<MemoryStore>,
     target: Target<Exec<MemoryStore>, SimFile>,
-    clock: SimClock,
+    clock: Going,
     pool: Pool,
     host: Host,
 }
@@ -51,8 +82,11 @@ impl Fixture {
     }
 
     async fn running(executor: Arc<Executor>, pool: Pool) -> Fixture {
-        let clock = SimClock::new(1_000_000);
-        let time = clock.clone();
+        let clock = Going {
+            clock: SimClock::new(1_000_000),
+            by: Arc::default(),
+        };
+        let time = clock.clock.clone();
         let store = MemoryStore::new(pool.clone(), move || time.unix_millis());
         let store = Exec::new(store, Some(Arc::clone(&executor)));
         for (name, tenant) in [("values", "ours"), ("theirs", "others")] {
@@ -578,6 +612,23 @@ async fn results_that_wait_are_bounded_and_go_with_time_and_reset() {
     let (_, _) = fixture.submit(ECHO, &payload, 100).await.unwrap();
     fixture.host.session.reset();
     assert_eq!(fixture.pool.usage().in_use, before);
+}
+
+#[tokio::test]
+async fn a_result_is_as_old_as_the_end_of_its_function() {
+    let mut fixture = Fixture::new().await;
+    // What looks first is what reserves the room for it.
+    fixture
+        .clock
+        .advance_behind_a_look(Duration::from_secs(121));
+    let (len, handle) = fixture
+        .submit(ECHO, &headed(b"key", b"of "), 100)
+        .await
+        .unwrap();
+    assert_eq!(len, 13);
+    fixture.clock.advance(Duration::from_secs(119));
+    let fetched = fixture.fetch(handle, 0, 100).await;
+    assert_eq!(fetched, Ok((13, b"of some value".to_vec())));
 }
 
 #[tokio::test]
