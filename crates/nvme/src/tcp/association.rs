@@ -180,7 +180,6 @@ impl<S: Store> Association<S> {
     /// The controller was reset: others may join in the place of its queues.
     pub(super) fn reset(&self) {
         self.end_io_queues(&mut self.queues.lock());
-        self.session.reset();
     }
 
     /// The admin queue has ended, and the controller with it.

@@ -189,6 +189,8 @@ impl<S: Store, F: File> Queue<'_, S, F> {
                     // A host that finds CSTS.RDY cleared may begin anew at once.
                     self.association.reset();
                     self.association.settled().await;
+                    // Until then a part of a value, or a result, could still be put there.
+                    session.reset();
                 }
                 if let Err(status) = payload.send(Buf::from(data)).await {
                     outcome.status = status.answered();

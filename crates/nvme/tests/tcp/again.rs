@@ -1,19 +1,26 @@
 //! Hosts that begin anew, shut down, or give commands up: what was before has ended by then.
 
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use forebay_mem::{BLOCK_MAX_BYTES, BufMut, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, Pool};
 use forebay_nvme::tcp::Limits;
 use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Property};
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::property::{Capabilities, Configuration, ControllerStatus, offset};
 use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{MemoryStore, Result, Store, Upload};
+use parking_lot::Mutex;
 
 use crate::first::{read, write};
-use crate::host::{Host, OTHER, Options, PLAIN, bytes, store};
-use crate::world::{BLOCK_BYTES, World};
+use crate::host::{Host, OTHER, Options, PLAIN, bytes, key, store};
+use crate::world::{BLOCK_BYTES, KV, World};
 
 /// Long enough for what is not to happen.
 const SHORT: Duration = Duration::from_millis(200);
+/// Nothing here takes this long, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn world_of_few_buffers() -> World {
     World::over(Pool::new(2 << 20), Limits::default(), |_| {})
@@ -49,6 +56,63 @@ fn a_reset_ends_when_nothing_of_before_goes_on() {
     admin.ok(enable);
     let mut io = world.io(&admin, 1, PLAIN);
     assert!(read(&mut io) == [0; BLOCK_BYTES], "it was given up");
+}
+
+/// Says that something is being written, and keeps the thread that does it until the other end is gone.
+#[derive(Clone)]
+struct Stuck {
+    writes: mpsc::Sender<()>,
+    until: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl<S: Store> Detour<S> for Stuck {
+    async fn write(&self, upload: &mut S::Upload, buf: Buf) -> Result<()> {
+        upload.write(buf).await?;
+        // The test may be over.
+        let _ = self.writes.send(());
+        let _ = self.until.lock().recv();
+        Ok(())
+    }
+}
+
+fn part(offset: u64, last: bool) -> SubmissionQueueEntry {
+    let part = KvCommand::StorePart {
+        key: KeyAt::Inline(key("value")),
+        offset,
+        value_bytes: 4,
+        options: StoreOptions::default(),
+        last,
+    };
+    part.entry(0, KV)
+}
+
+#[test]
+fn a_reset_forgets_the_value_whose_part_arrives_while_its_queue_ends() {
+    let (writes, writing) = mpsc::channel();
+    let (goes_on, until) = mpsc::channel();
+    let detour = Stuck {
+        writes,
+        until: Arc::new(Mutex::new(until)),
+    };
+    let pool = Pool::new(64 << 20);
+    let store = MemoryStore::new(pool.clone(), || 1_800_000_000_000);
+    let world = World::of(Around { store, detour }, pool, Limits::default(), |_| {});
+    // Gone before the world is, which waits for its threads.
+    let goes_on: mpsc::Sender<()> = goes_on;
+    let (mut admin, mut io) = world.host(PLAIN);
+    let first = io.numbered(part(0, false));
+    io.capsule(&first.with_sgl(SglDescriptor::in_capsule(4)), b"half");
+    writing.recv_timeout(PATIENCE).expect("a write");
+    let disable = Property::set(offset::CC, u64::from(Configuration::ENABLE.0 & !1), 900);
+    admin.capsule(&disable, &[]);
+    assert!(!admin.has_more(SHORT), "the part may still arrive");
+    drop(goes_on);
+    assert!(admin.completion().status.is_success());
+    let enable = Property::set(offset::CC, u64::from(Configuration::ENABLE.0), 0);
+    admin.ok(enable);
+    let mut io = world.io(&admin, 1, PLAIN);
+    let (rest, _) = io.run(part(4, true), b"rest", 0);
+    assert_eq!(rest.status.code(), Status::COMMAND_SEQUENCE_ERROR);
 }
 
 #[test]
