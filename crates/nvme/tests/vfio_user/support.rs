@@ -37,6 +37,11 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 type File = <Directory as Disk>::File;
 
+/// Whether no other test opens or copies anything in this process: nextest gives every test one, and cargo gives it a thread.
+pub fn is_alone() -> bool {
+    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
+}
+
 /// What is served, and its folder.
 pub struct World {
     pub target: Arc<Target<Exec<MemoryStore>, File>>,
