@@ -3,9 +3,9 @@
 //! Nobody can tell how long a function will run. One that was short lately, and whose inputs are at hand, is tried in the task; when it
 //! needs more than that gives, it starts again on a thread, and nobody sees that it had begun: it sees nothing but what the call
 //! gave it, and what it wrote was thrown away, or lies in the caller's memory, where it writes the same again. A task is held for two
-//! ticks of a millisecond at most, or for one long instruction more, and seldom: a try that took too long takes away the credit of
-//! hundreds of short calls. A call that only ends late takes away that of twenty: a machine that gives its time to somebody else now and
-//! then makes nothing long that is short.
+//! ticks of a millisecond at most, or for one long instruction more, or for some code without loops and calls, and seldom: a try that took
+//! too long takes away the credit of hundreds of short calls. A call that only ends a little late takes away that of twenty: a machine that
+//! gives its time to somebody else now and then makes nothing long that is short.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -25,8 +25,12 @@ use crate::runtime::Program;
 const SHORT: i32 = 1;
 /// What one takes that ends late: where more than one call in twenty does, there are no tries.
 const LATE: i32 = -20;
-/// What a try takes that has to start again.
+/// What a try takes that has to start again, or that held its task for so long.
 const TOO_LONG: i32 = -256;
+/// A task that a call held for longer than this was not given back at a tick: nothing looks at the time in code without loops and calls.
+const HELD: Duration = Duration::from_millis(5);
+/// Calls of a module are not tried when one of its functions has more code than this: all of it may come between two looks at the time.
+const BODY_BYTES_MAX: u64 = 64 << 10;
 /// The most and the least credit: enough for a few late calls one after the other, and little enough to be regained.
 const CREDIT_MAX: i32 = 64;
 const CREDIT_MIN: i32 = -1024;
@@ -52,7 +56,7 @@ impl Prepared {
 
     /// Whether a call is worth a try in the task.
     pub fn is_short(&self) -> bool {
-        self.credit.load(Relaxed) > 0
+        self.credit.load(Relaxed) > 0 && self.program.longest() <= BODY_BYTES_MAX
     }
 
     /// Learns from a call.
@@ -78,7 +82,11 @@ impl Prepared {
             self.learn(TOO_LONG);
             return Ran::Not(host);
         }
-        self.learn(if took < self.limit { SHORT } else { LATE });
+        self.learn(match took {
+            _ if took < self.limit => SHORT,
+            _ if here && took > HELD => TOO_LONG,
+            _ => LATE,
+        });
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let (exchange, done) = host.end(ending, nanos);
         Ran::Done(exchange, done)

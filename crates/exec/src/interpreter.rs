@@ -41,6 +41,7 @@ struct State {
 
 struct Interpreted {
     module: Module,
+    longest: u64,
     linker: Arc<Linker<State>>,
     limits: Limits,
 }
@@ -91,10 +92,11 @@ impl Runtime for Interpreter {
 
     fn compile(&self, _: &ModuleDigest, wasm: &[u8]) -> Result<Arc<dyn Program>, Ending> {
         // All of it before any is translated: what is not valid may panic there before it is found.
-        dialect::check(wasm)?;
+        let longest = dialect::check(wasm)?;
         let module = Module::new(&self.engine, wasm).map_err(|error| Ending::no_module(&error))?;
         Ok(Arc::new(Interpreted {
             module,
+            longest,
             linker: self.linker.clone(),
             limits: self.limits.clone(),
         }))
@@ -114,6 +116,10 @@ impl Program for Interpreted {
         let host = store.into_data().host;
         let ran = ran.map_err(|ending| host.blame(ending));
         (host, ran)
+    }
+
+    fn longest(&self) -> u64 {
+        self.longest
     }
 }
 

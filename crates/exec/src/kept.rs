@@ -23,9 +23,9 @@ use parking_lot::Mutex;
 use crate::bulk::crc64nvme;
 use crate::executor::Keeping;
 
-/// Format, digest, length of the module, checksum of the code.
-const MAGIC: &[u8; 8] = b"fbexec1\n";
-const HEAD_BYTES: usize = 8 + 32 + 8 + 8;
+/// Format, digest, length of the module and of its longest function, checksum of the code.
+const MAGIC: &[u8; 8] = b"fbexec2\n";
+const HEAD_BYTES: usize = 8 + 32 + 8 + 8 + 8;
 /// Of more files than this the oldest go, and of more bytes.
 const FILES_MAX: usize = 1024;
 const BYTES_MAX: u64 = 1 << 30;
@@ -42,7 +42,7 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// Whose directory and files are trusted.
     user: u32,
-    /// Tells engines apart whose code differs.
+    /// Tells engines apart whose code differs, and formats.
     engine: u64,
     /// What is left free.
     spare_bytes: u64,
@@ -50,11 +50,19 @@ pub(crate) struct Folder {
     saving: Mutex<()>,
 }
 
+/// What is known of a module that was compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct About {
+    /// How long it is.
+    pub bytes: u64,
+    /// How many bytes of code the longest of its functions has.
+    pub longest: u64,
+}
+
 /// What was kept of a module.
 pub(crate) struct Kept {
     file: Vec<u8>,
-    /// How long the module was.
-    pub bytes: u64,
+    pub about: About,
 }
 
 impl Kept {
@@ -67,10 +75,14 @@ impl Kept {
     fn parse(file: Vec<u8>, digest: &ModuleDigest) -> Option<Kept> {
         let (head, code) = file.split_at_checked(HEAD_BYTES)?;
         let head = head.strip_prefix(MAGIC)?.strip_prefix(&digest.0)?;
-        let (bytes, sum) = head.split_first_chunk()?;
-        let bytes = u64::from_le_bytes(*bytes);
+        let (bytes, head) = head.split_first_chunk()?;
+        let (longest, sum) = head.split_first_chunk()?;
+        let about = About {
+            bytes: u64::from_le_bytes(*bytes),
+            longest: u64::from_le_bytes(*longest),
+        };
         let sum = u64::from_le_bytes(*sum.first_chunk()?);
-        (crc64nvme(0, code) == sum).then_some(Kept { file, bytes })
+        (crc64nvme(0, code) == sum).then_some(Kept { file, about })
     }
 }
 
@@ -90,6 +102,7 @@ impl Folder {
     /// The same, for a user.
     fn of(keeping: Keeping, engine: &impl Hash, user: u32) -> Option<Folder> {
         let mut hasher = DefaultHasher::new();
+        MAGIC.hash(&mut hasher);
         engine.hash(&mut hasher);
         let folder = Folder {
             path: keeping.folder,
@@ -173,21 +186,28 @@ impl Folder {
         kept
     }
 
-    /// Keeps what a module of so many bytes was compiled to; when that fails, the next process compiles again.
-    pub fn save(&self, digest: &ModuleDigest, code: &[u8], bytes: u64) {
+    /// Keeps what a module was compiled to; when that fails, the next process compiles again.
+    pub fn save(&self, digest: &ModuleDigest, code: &[u8], about: About) {
         let path = self.place(digest);
-        if let Err(error) = self.try_save(&path, digest, code, bytes) {
+        if let Err(error) = self.try_save(&path, digest, code, about) {
             tracing::warn!(path = %path.display(), %error, "a compiled module is not kept");
         }
     }
 
-    fn try_save(&self, path: &Path, digest: &ModuleDigest, code: &[u8], bytes: u64) -> Result<()> {
+    fn try_save(
+        &self,
+        path: &Path,
+        digest: &ModuleDigest,
+        code: &[u8],
+        about: About,
+    ) -> Result<()> {
         self.check()?;
         let _saving = self.saving.lock();
         let mut head = Vec::with_capacity(HEAD_BYTES);
         head.extend_from_slice(MAGIC);
         head.extend_from_slice(&digest.0);
-        head.extend_from_slice(&bytes.to_le_bytes());
+        head.extend_from_slice(&about.bytes.to_le_bytes());
+        head.extend_from_slice(&about.longest.to_le_bytes());
         head.extend_from_slice(&crc64nvme(0, code).to_le_bytes());
         let len = (HEAD_BYTES + code.len()) as u64;
         self.make_room(len)?;
@@ -283,6 +303,10 @@ mod tests {
 
     const DIGEST: ModuleDigest = ModuleDigest([7; 32]);
     const CODE: &[u8] = b"what a module was compiled to";
+    const ABOUT: About = About {
+        bytes: 9,
+        longest: 4,
+    };
 
     fn keeping(path: &Path) -> Keeping {
         Keeping {
@@ -323,13 +347,14 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let folder = open(&temporary.path().join("kept")).unwrap();
         assert!(folder.load(&DIGEST).is_none());
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         let kept = folder.load(&DIGEST).unwrap();
-        assert_eq!((kept.code(), kept.bytes), (CODE, 9));
+        assert_eq!((kept.code(), kept.about), (CODE, ABOUT));
 
         let path = folder.place(&DIGEST);
         let whole = fs::read(&path).unwrap();
-        for at in (0..40).chain(48..whole.len()) {
+        // Between them is what is known of the module: it decides where it is run, and when it is forgotten.
+        for at in (0..40).chain(56..whole.len()) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
             fs::write(&path, &damaged).unwrap();
@@ -355,7 +380,7 @@ mod tests {
         symlink(&own, &link).unwrap();
         assert!(open(&link).is_none());
         // What is opened up later is not used from then on.
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         assert!(folder.load(&DIGEST).is_some());
         set_mode(&own, 0o777);
         assert!(folder.load(&DIGEST).is_none());
@@ -366,7 +391,7 @@ mod tests {
     fn a_file_of_others_is_not_run() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = open(&temporary.path().join("kept")).unwrap();
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         let path = folder.place(&DIGEST);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         for (mode, used) in [(0o620, false), (0o602, false), (0o644, true)] {
@@ -377,7 +402,7 @@ mod tests {
         fs::rename(&path, &elsewhere).unwrap();
         symlink(&elsewhere, &path).unwrap();
         assert!(folder.load(&DIGEST).is_none());
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         assert!(folder.load(&DIGEST).is_some());
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
@@ -389,7 +414,7 @@ mod tests {
         let files: Vec<PathBuf> = (0..FILES_MAX as u64)
             .map(|number| old(&folder, number, 0))
             .collect();
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         assert!(folder.load(&DIGEST).is_some());
         assert!(!files[0].exists() && files[1].exists());
         assert_eq!(names(&folder).len(), FILES_MAX);
@@ -401,7 +426,7 @@ mod tests {
         let folder = open(&temporary.path().join("kept")).unwrap();
         let third = BYTES_MAX / 3;
         let files = [1, 2, 3].map(|number| old(&folder, number, third));
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         assert!(folder.load(&DIGEST).is_some());
         let there = files.map(|file| file.exists());
         assert_eq!(there, [false, true, true]);
@@ -412,7 +437,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("kept");
         let before = Folder::open(keeping(&path), &"an engine before it").unwrap();
-        before.save(&DIGEST, CODE, 9);
+        before.save(&DIGEST, CODE, ABOUT);
         let folder = open(&path).unwrap();
         assert!(folder.load(&DIGEST).is_none());
         for folder in [&before, &folder] {
@@ -421,7 +446,7 @@ mod tests {
         }
         // Somebody else's.
         fs::write(path.join("lines.new"), b"").unwrap();
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         assert!(folder.load(&DIGEST).is_some());
         let mut there = names(&folder);
         there.sort_unstable();
@@ -436,11 +461,11 @@ mod tests {
         // It gets its name last.
         let in_its_way = folder.place(&DIGEST);
         fs::create_dir(&in_its_way).unwrap();
-        let saved = folder.try_save(&in_its_way, &DIGEST, CODE, 9);
+        let saved = folder.try_save(&in_its_way, &DIGEST, CODE, ABOUT);
         assert!(saved.is_err());
         assert_eq!(names(&folder).len(), 1);
         fs::remove_dir(&in_its_way).unwrap();
-        folder.save(&DIGEST, CODE, 9);
+        folder.save(&DIGEST, CODE, ABOUT);
         assert!(folder.load(&DIGEST).is_some());
     }
 
@@ -453,7 +478,7 @@ mod tests {
             spare_bytes: u64::MAX,
         };
         let folder = Folder::open(keeping, &"this engine").unwrap();
-        let saved = folder.try_save(&folder.place(&DIGEST), &DIGEST, CODE, 9);
+        let saved = folder.try_save(&folder.place(&DIGEST), &DIGEST, CODE, ABOUT);
         assert_eq!(saved.unwrap_err().kind(), ErrorKind::StorageFull);
         assert_eq!(names(&folder), [""; 0]);
     }

@@ -346,6 +346,10 @@ mod tests {
         fn run(&self, _: &str, host: Host) -> (Host, std::result::Result<(), Ending>) {
             (host, Ok(()))
         }
+
+        fn longest(&self) -> u64 {
+            0
+        }
     }
 
     /// Says that it has begun to compile the slow module, and ends when it may.

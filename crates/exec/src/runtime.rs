@@ -31,6 +31,9 @@ pub(crate) trait Runtime: Send + Sync + 'static {
 pub(crate) trait Program: Send + Sync + 'static {
     /// Runs one of its functions in a fresh instance, on this thread. The host comes back with whatever came of it.
     fn run(&self, function: &str, host: Host) -> (Host, Result<(), Ending>);
+
+    /// How many bytes of code the longest of its functions has.
+    fn longest(&self) -> u64;
 }
 
 /// The function that sets a module up, when it has one.

@@ -8,7 +8,7 @@ use forebay_store::ModuleDigest;
 use wasmtime::{Engine, Module};
 
 use crate::executor::Keeping;
-use crate::kept::Folder;
+use crate::kept::{About, Folder};
 
 /// A directory of compiled modules.
 pub(super) struct Kept(Folder);
@@ -19,15 +19,15 @@ impl Kept {
         Folder::open(keeping, &engine.precompile_compatibility_hash()).map(Kept)
     }
 
-    /// The module of this digest, and how long it was, if it is here and whole.
-    pub fn load(&self, engine: &Engine, digest: &ModuleDigest) -> Option<(Module, u64)> {
+    /// The module of this digest, and what is known of it, if it is here and whole.
+    pub fn load(&self, engine: &Engine, digest: &ModuleDigest) -> Option<(Module, About)> {
         let kept = self.0.load(digest)?;
         // SAFETY: the code was written by `save`, from a module that wasmtime compiled: the directory and the file belong to
         // whoever runs this program and are writable by nobody else, and the checksum says that the bytes are still those.
         // wasmtime checks that they are for this engine.
         let module = unsafe { Module::deserialize(engine, kept.code()) };
         match module {
-            Ok(module) => Some((module, kept.bytes)),
+            Ok(module) => Some((module, kept.about)),
             Err(error) => {
                 tracing::warn!(%digest, %error, "a compiled module is for no such engine and is made again");
                 None
@@ -36,9 +36,9 @@ impl Kept {
     }
 
     /// Keeps a module; when that fails, the next process compiles again.
-    pub fn save(&self, digest: &ModuleDigest, module: &Module, bytes: usize) {
+    pub fn save(&self, digest: &ModuleDigest, module: &Module, about: About) {
         match module.serialize() {
-            Ok(code) => self.0.save(digest, &code, bytes as u64),
+            Ok(code) => self.0.save(digest, &code, about),
             Err(error) => tracing::warn!(%digest, %error, "a compiled module is not kept"),
         }
     }
@@ -61,12 +61,16 @@ mod tests {
         let engine = Engine::default();
         let kept = Kept::open(keeping.clone(), &engine).unwrap();
         assert!(kept.load(&engine, &digest).is_none());
-        kept.save(&digest, &Module::new(&engine, &wasm).unwrap(), wasm.len());
-        let (module, bytes) = kept.load(&engine, &digest).unwrap();
-        assert_eq!(bytes, wasm.len() as u64);
+        let about = About {
+            bytes: wasm.len() as u64,
+            longest: 4,
+        };
+        kept.save(&digest, &Module::new(&engine, &wasm).unwrap(), about);
+        let (module, found) = kept.load(&engine, &digest).unwrap();
+        assert_eq!(found, about);
         assert!(module.get_export("run").is_some());
         // What has its name and checksum, and is no code.
-        kept.0.save(&digest, b"no code", 9);
+        kept.0.save(&digest, b"no code", about);
         assert!(kept.load(&engine, &digest).is_none());
     }
 }

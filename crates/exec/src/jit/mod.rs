@@ -19,6 +19,7 @@ use crate::dialect;
 use crate::ending::Ending;
 use crate::executor::Keeping;
 use crate::host::{Host, MODULE, imports};
+use crate::kept::About;
 use crate::runtime::{
     INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, TABLES_MAX, by_code, no_function,
 };
@@ -44,6 +45,7 @@ struct State {
 
 struct Compiled {
     instance: InstancePre<State>,
+    longest: u64,
     ticker: Arc<Ticker>,
     limits: Limits,
 }
@@ -68,10 +70,11 @@ impl Jit {
         })
     }
 
-    fn program(&self, module: &Module) -> Result<Arc<dyn Program>, Ending> {
+    fn program(&self, module: &Module, longest: u64) -> Result<Arc<dyn Program>, Ending> {
         let instance = self.linker.instantiate_pre(module).map_err(no_program)?;
         Ok(Arc::new(Compiled {
             instance,
+            longest,
             ticker: self.ticker.clone(),
             limits: self.limits.clone(),
         }))
@@ -116,17 +119,18 @@ impl Runtime for Jit {
     }
 
     fn restore(&self, digest: &ModuleDigest) -> Option<(Arc<dyn Program>, u64)> {
-        let (module, bytes) = self.kept.as_ref()?.load(&self.engine, digest)?;
-        Some((self.program(&module).ok()?, bytes))
+        let (module, about) = self.kept.as_ref()?.load(&self.engine, digest)?;
+        Some((self.program(&module, about.longest).ok()?, about.bytes))
     }
 
     fn compile(&self, digest: &ModuleDigest, wasm: &[u8]) -> Result<Arc<dyn Program>, Ending> {
-        dialect::check(wasm)?;
+        let longest = dialect::check(wasm)?;
         let module = Module::new(&self.engine, wasm).map_err(no_program)?;
         if let Some(kept) = &self.kept {
-            kept.save(digest, &module, wasm.len());
+            let bytes = wasm.len() as u64;
+            kept.save(digest, &module, About { bytes, longest });
         }
-        self.program(&module)
+        self.program(&module, longest)
     }
 }
 
@@ -158,6 +162,10 @@ impl Program for Compiled {
         let host = store.into_data().host;
         let ran = ran.map_err(|ending| host.blame(ending));
         (host, ran)
+    }
+
+    fn longest(&self) -> u64 {
+        self.longest
     }
 }
 

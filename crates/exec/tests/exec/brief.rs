@@ -1,7 +1,7 @@
 //! Short functions run in the tasks that call them; nobody can tell, but by the time it takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_exec::Limits;
@@ -122,11 +122,11 @@ async fn what_turns_out_long_starts_again_on_a_thread() {
     known(&world, endless, &[]).await.unwrap();
 }
 
-/// A clock that stands still, or by which 2 ms pass whenever somebody looks.
+/// A clock that stands still, or by which so many milliseconds pass whenever somebody looks.
 #[derive(Debug, Default)]
 struct Stopped {
     millis: AtomicU64,
-    goes: AtomicBool,
+    step: AtomicU64,
 }
 
 impl Clock for Stopped {
@@ -135,30 +135,35 @@ impl Clock for Stopped {
     }
 
     fn monotonic(&self) -> Duration {
-        let step = 2 * u64::from(self.goes.load(Relaxed));
+        let step = self.step.load(Relaxed);
         Duration::from_millis(self.millis.fetch_add(step, Relaxed))
     }
 }
 
-#[tokio::test]
-async fn what_ends_late_often_runs_in_no_task_and_what_seldom_does_goes_on() {
+/// A world by such a clock, and a module of it that has as much credit as there can be. A call is late by this clock alone: what really
+/// takes so long may be met by a tick, and runs in no task then.
+async fn trusted(clock: &Arc<Stopped>) -> (World, Module<'static>) {
     let limits = Limits {
         short: Duration::from_millis(1),
         ..Limits::default()
     };
-    // A call is late by this clock alone: what really takes so long may be met by a tick, and runs in no task then.
-    let clock = Arc::new(Stopped::default());
     let world = World::by(clock.clone(), limits).await;
     let module = world.module(&sometimes("")).await;
-    let late = async || {
-        clock.goes.store(true, Relaxed);
-        world.run(module, &[], b"x").await.unwrap();
-        clock.goes.store(false, Relaxed);
-    };
-    // As much credit as there can be.
     for _ in 0..TRIES {
         world.run(module, &[], b"").await.unwrap();
     }
+    (world, module)
+}
+
+#[tokio::test]
+async fn what_ends_late_often_runs_in_no_task_and_what_seldom_does_goes_on() {
+    let clock = Arc::new(Stopped::default());
+    let (world, module) = trusted(&clock).await;
+    let late = async || {
+        clock.step.store(2, Relaxed);
+        world.run(module, &[], b"x").await.unwrap();
+        clock.step.store(0, Relaxed);
+    };
     let before = here(&world);
     late().await;
     late().await;
@@ -172,6 +177,36 @@ async fn what_ends_late_often_runs_in_no_task_and_what_seldom_does_goes_on() {
         world.run(module, &[], b"").await.unwrap();
     }
     assert_eq!(here(&world), before, "six of them are not");
+}
+
+#[tokio::test]
+async fn what_held_its_task_for_long_without_a_look_at_the_time_runs_in_none() {
+    let clock = Arc::new(Stopped::default());
+    let (world, module) = trusted(&clock).await;
+    let before = here(&world);
+    clock.step.store(10, Relaxed);
+    world.run(module, &[], b"x").await.unwrap();
+    clock.step.store(0, Relaxed);
+    assert_eq!(here(&world), before + 1);
+    for _ in 0..100 {
+        world.run(module, &[], b"").await.unwrap();
+    }
+    assert_eq!(here(&world), before + 1, "once is enough");
+}
+
+#[tokio::test]
+async fn what_has_much_code_in_one_function_runs_in_no_task() {
+    let world = world(2).await;
+    // Four bytes each.
+    let code = |count: usize| sometimes(&"(local.set $a (i32.const 0))".repeat(count));
+    let module = world.module(&code(15_000)).await;
+    known(&world, module, &[]).await.unwrap();
+    let before = here(&world);
+    let module = world.module(&code(17_000)).await;
+    for _ in 0..100 {
+        world.run(module, &[], b"").await.unwrap();
+    }
+    assert_eq!(here(&world), before);
 }
 
 #[tokio::test]
