@@ -24,7 +24,7 @@ use crate::under_way::Named;
 /// Changes wait so long for others to be entered in the index together with them: they are spread over its objects, and each write of
 /// one costs about as much as the change itself.
 const GATHER: Duration = Duration::from_millis(100);
-/// A failed entry is tried again after so long.
+/// What failed, and others wait for, is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often namespaces and others' counters are read anew, if nobody says that they changed.
 pub(crate) const REFRESH: Duration = Duration::from_secs(10);
@@ -262,7 +262,8 @@ async fn work(core: &Arc<Core>, task: Task) {
 /// Says that this gateway is alive, whatever else the keeper has to do, until `ended`. Once it could not for too long, it may count as
 /// dead, and what it has under way as nobody's.
 async fn renew(core: Arc<Core>, mut ended: oneshot::Receiver<()>) {
-    let mut renewal = interval(core.config.lease / 4);
+    let period = core.config.lease / 4;
+    let mut renewal = interval(period);
     renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once; the lease was just taken.
     renewal.tick().await;
@@ -273,6 +274,8 @@ async fn renew(core: Arc<Core>, mut ended: oneshot::Receiver<()>) {
         }
         if let Err(errno) = core.renew_lease().await {
             tracing::warn!(%errno, "the lease was not renewed");
+            // Changes wait for that.
+            renewal.reset_after(period.min(RETRY));
         }
     }
 }

@@ -36,6 +36,10 @@ struct State {
     renewed: Option<Instant>,
     life: u64,
     ended: bool,
+    /// Why a connection did not answer when all were asked last: until they do the lease is not renewed.
+    unreached: Option<Errno>,
+    /// Why it was not given last.
+    refused: Option<Errno>,
 }
 
 impl Pulse {
@@ -71,6 +75,15 @@ impl Pulse {
     /// The lease that was asked for at `asked` was given, and had been held until then.
     fn renewed(&self, asked: Instant) {
         self.state.lock().renewed = Some(asked);
+    }
+
+    /// What came of asking every connection but the first, by which it is renewed.
+    fn reached(&self, reached: std::result::Result<(), Errno>) {
+        self.state.lock().unreached = reached.err();
+    }
+
+    fn unreached(&self) -> Option<Errno> {
+        self.state.lock().unreached
     }
 
     /// It is held no more.
@@ -112,10 +125,7 @@ impl Pulse {
                 return Err(closing());
             }
             if begun.elapsed() > patience {
-                return Err(StoreError::new(
-                    ErrorKind::Io,
-                    "this gateway lost its lease: the cluster did not answer for too long",
-                ));
+                return Err(not_held(self.state.lock().refused));
             }
             sleep(LOOK).await;
         }
@@ -161,10 +171,10 @@ impl Core {
         }
     }
 
-    /// The same as long as every connection answers: what goes by a dead one fails for ever, and only who takes this gateway for dead cleans
-    /// up after it.
+    /// The same after every connection was asked. What goes by a dead one fails for ever, and only who takes this gateway for dead cleans up
+    /// after it: so nobody renews the lease from here on until all of them answer again.
     pub async fn renew_lease(&self) -> std::result::Result<(), Errno> {
-        self.ask(Lease::reaches).await?;
+        self.pulse.reached(self.ask(Lease::reaches).await);
         self.take_lease(&mut *self.asked.lock().await).await
     }
 
@@ -176,8 +186,17 @@ impl Core {
 
     /// Renews the lease, or takes it anew; says what came of that.
     async fn take_lease(&self, asked: &mut Asked) -> std::result::Result<(), Errno> {
+        let taken = self.ask_for_lease(asked).await;
+        self.pulse.state.lock().refused = taken.err();
+        taken
+    }
+
+    async fn ask_for_lease(&self, asked: &mut Asked) -> std::result::Result<(), Errno> {
         if self.pulse.has_ended() {
             return Err(Errno(libc::ESHUTDOWN));
+        }
+        if let Some(errno) = self.pulse.unreached() {
+            return Err(errno);
         }
         let hold = self.config.lease;
         let at = Instant::now();
@@ -225,6 +244,20 @@ impl Core {
 
 fn closing() -> StoreError {
     StoreError::new(ErrorKind::Io, "the store is being closed")
+}
+
+/// Why it was not given says why it is not held, or nothing came back yet.
+fn not_held(refused: Option<Errno>) -> StoreError {
+    match refused {
+        Some(Errno(libc::EBUSY)) => StoreError::new(
+            ErrorKind::Io,
+            "this gateway lost its lease, and another one cleans up after it",
+        ),
+        refused => {
+            let errno = refused.unwrap_or(Errno(libc::ETIMEDOUT));
+            unread(errno, "this gateway lost its lease")
+        }
+    }
 }
 
 /// What began before a lease was lost may have been swept.

@@ -226,13 +226,18 @@ impl Place {
 
     /// By which operations on this object go.
     pub(super) fn handle_for(&self, object: &[u8]) -> Handle {
+        self.handles[self.connection_for(object)]
+    }
+
+    /// Which connection that is.
+    pub(crate) fn connection_for(&self, object: &[u8]) -> usize {
         let connections = self.handles.len();
         if connections == 1 {
-            return self.handles[0];
+            return 0;
         }
         let mut hasher = DefaultHasher::new();
         hasher.write(object);
-        self.handles[(hasher.finish() % connections as u64) as usize]
+        (hasher.finish() % connections as u64) as usize
     }
 
     /// The names of all objects of this RADOS namespace, each with that of its RADOS namespace, as the pool has them. Blocks; stops early
