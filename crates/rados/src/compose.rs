@@ -353,9 +353,9 @@ impl Core {
         content: &Content,
     ) -> Result<Vec<Vec<u8>>> {
         let mut let_go: HashSet<Segment> = taken.values().flat_map(segments).copied().collect();
+        let mut intents = Vec::new();
         if let Layout::Striped(joined) = &content.layout {
-            let intents = joined.iter().map(|segment| names::intent(segment.id));
-            namespace.journal.later(Vec::new(), intents);
+            intents.extend(joined.iter().map(|segment| names::intent(segment.id)));
             joined.iter().for_each(|segment| {
                 let_go.remove(segment);
             });
@@ -369,10 +369,9 @@ impl Core {
         let mut entries: Vec<_> = strays::lines(self.grace_from_now(), &let_go).collect();
         let strays = entries.iter().map(|(name, _)| name.clone()).collect();
         entries.push((names::pending(number), pending.encode()));
-        let entered = self.access.in_time(namespace.journal.enter(entries));
-        entered
-            .await
-            .map_err(|errno| self.not_entered(namespace, errno))?;
+        let said = namespace.journal.exchange(intents, entries);
+        let said = self.access.in_time(said).await;
+        said.map_err(|errno| self.not_entered(namespace, errno))?;
         let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
         let keys = there.map(|(key, _)| key.clone()).collect();
         let encoded = Taken { keys }.encode();

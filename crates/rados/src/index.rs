@@ -303,7 +303,7 @@ impl Shard {
         ))
     }
 
-    /// The index knows them: what they end leaves the journal, and what they let go is entered there, in one step.
+    /// The index knows them: what one ends leaves the journal, and what it let go is entered there, in one step or before.
     fn entered(
         &self,
         core: &Core,
@@ -311,23 +311,23 @@ impl Shard {
         settles: impl IntoIterator<Item = Settle>,
     ) {
         let until = core.grace_from_now();
-        let (mut let_go, mut ended) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
         for settle in settles {
             // What a staged key has no more another one may have, to which it was joined: nothing was freed for certain.
             let are_strays = settle.unsure && settle.named.space == Space::Staging;
-            let_go.extend(settle.freed.iter().map(|segment| {
+            let let_go = settle.freed.iter().map(|segment| {
                 let name = match are_strays {
                     true => names::stray(until, segment.id),
                     false => names::garbage(until, segment.id),
                 };
                 (name, Garbage::of(*segment).encode())
-            }));
-            ended.extend(settle.ended);
+            });
+            groups.push((let_go.collect(), settle.ended.into_iter().collect()));
             if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
                 self.found_gone(settle.named, entry.encode());
             }
         }
-        namespace.journal.later(let_go, ended);
+        namespace.journal.later_each(groups);
     }
 
     /// Removes the entries of keys that are gone. One stays as long as a change of its key is under way: what that change replaces would

@@ -18,6 +18,8 @@ const NEWEST: u64 = 4;
 const DECIDING: usize = 2;
 /// Of those that are looked through because some have expired, so many are had at once, and as many dropped by one change.
 const HELD: usize = 256;
+/// One change drops no more of them than such as have about so many segments together: the journal's entry of the change names them all.
+const LET_GO: usize = 64 << 10;
 /// The first look gives so many, and the following ones more or fewer, as far as one has about so many bytes.
 const FIRST: u64 = 32;
 const MOST: u64 = 512;
@@ -276,10 +278,14 @@ impl Core {
         if search.at.take() != Some(seen.version) {
             *search = Search::new();
         }
-        let mut expired = Vec::new();
-        let mut is_due = false;
+        let mut expired: Vec<Kept> = Vec::new();
+        let (mut segments, mut is_due) = (0, false);
         // The first that is left tells whether a marker hides the others.
-        while expired.len() < HELD || search.list.len() < deciding.max(1) {
+        loop {
+            let has_room = expired.len() < HELD && segments < LET_GO;
+            if !has_room && search.list.len() >= deciding.max(1) {
+                break;
+            }
             if search.ahead.is_empty() && search.pages.more {
                 let Some(pairs) = search.pages.next(self, namespace, named, seen).await? else {
                     return Ok(None);
@@ -291,7 +297,8 @@ impl Core {
             };
             let kept = decode(named, value)?;
             if kept.is_expired(now) {
-                if expired.len() < HELD {
+                if has_room {
+                    segments += kept.value().map_or(0, |value| value.segments().len());
                     expired.push(kept);
                 } else if search.list.len() >= deciding {
                     break;

@@ -49,3 +49,41 @@ fn every_change_is_entered() {
         assert!(audit.is_clean() && audit.keys == 2, "{audit:?}");
     });
 }
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn what_no_storage_daemon_takes_in_one_write_is_entered() {
+    let cluster = cluster();
+    // Together more than `osd_max_write_size`.
+    const LINES: u128 = 100;
+    const LINE_BYTES: usize = 1 << 20;
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let journal = &namespace.journal;
+        let pending = Pending {
+            named: Named::object(b"k".to_vec()),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let entry = names::pending(core.number());
+        let entered = journal.enter(vec![(entry.clone(), pending.encode())]);
+        entered.await.unwrap();
+        let name = |number| names::garbage(u64::MAX, number);
+        let lines = (0..LINES).map(|number| (name(number), vec![0; LINE_BYTES]));
+        journal.later(lines.collect(), [entry]);
+        core.flush_journal(&namespace).await.unwrap();
+        // What comes afterwards does, too.
+        put(&store, Address::object(NS, b"k"), b"v").await;
+        is_entered(&store).await;
+        let mut found = 0;
+        let each = |_, _| found += 1;
+        let read = core.keys(&namespace.index, journal.object(), names::GARBAGE, each);
+        read.await.unwrap();
+        assert_eq!(found, LINES);
+        journal.later(Vec::new(), (0..LINES).map(name));
+        core.flush_journal(&namespace).await.unwrap();
+    });
+}

@@ -9,6 +9,7 @@ use forebay_store::{
 };
 
 use super::*;
+use crate::kept::Search;
 use crate::record::{Kept, Layout, Value};
 use crate::support::{drain, versioned};
 
@@ -315,17 +316,28 @@ fn more_versions_than_are_dropped_at_once_expire() {
 
 /// Has so many older versions beside a value, which expire when it does.
 async fn keep_many(store: &RadosStore, count: u64) {
+    keep_striped(store, count, 0).await;
+}
+
+/// The same of such as have a byte in each of so many segments.
+async fn keep_striped(store: &RadosStore, count: u64, segments: u64) {
     let core = store.core();
     let namespace = core.namespace(NS).unwrap();
     let named = Named::object(b"k".to_vec());
     let seen = core.look(&namespace, &named).await.unwrap();
     let mut head = Head::clone(seen.head.as_ref().unwrap());
     let current = head.current.clone().unwrap();
+    let segment = |id| Segment {
+        id: u128::from(id),
+        len: 1,
+        stripe_bytes: core.config.object_bytes,
+    };
     let older = (1..=count).map(|before| {
+        let ids = before * segments..(before + 1) * segments;
         Kept::Value(Value {
             seq: current.seq - before,
-            size: 0,
-            layout: Layout::Striped(Vec::new()),
+            size: segments,
+            layout: Layout::Striped(ids.map(segment).collect()),
             ..current.clone()
         })
     });
@@ -334,6 +346,7 @@ async fn keep_many(store: &RadosStore, count: u64) {
         .collect();
     head.kept += count as u32;
     head.usage.objects += count;
+    head.usage.bytes += count * segments;
     let (place, object) = namespace.object(Space::Objects, b"k");
     let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
     set_record(&mut op, &namespace, &head.encode(), seen.pieces);
@@ -411,6 +424,35 @@ fn of_versions_that_expire_each_is_read_once() {
         }
         let audit = store.audit(NS).await.unwrap();
         assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn no_more_versions_expire_at_once_than_a_line_of_the_journal_may_name() {
+    let cluster = cluster();
+    // As many as a value has that was put together.
+    const SEGMENTS: u64 = 10_000;
+    const COUNT: u64 = 8;
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(config(&cluster), clock.clone());
+        store.create_namespace(NS, passing()).await.unwrap();
+        put(&store, key(), b"v").await;
+        store.settle().await.unwrap();
+        keep_striped(&store, COUNT, SEGMENTS).await;
+        clock.advance(1001);
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let named = Named::object(b"k".to_vec());
+        let seen = core.look(&namespace, &named).await.unwrap();
+        let mut search = Search::new();
+        let looked = core.expired(&namespace, &named, &seen, core.now(), &mut search);
+        let view = looked.await.unwrap().expect("nobody changes it");
+        assert_eq!(view.expired.len(), 7, "the others go with the next change");
+        core.expire(&namespace).await.unwrap();
+        let held = store.usage(Scope::Namespace(NS)).unwrap();
+        assert_eq!((held.objects, held.bytes), (0, 0));
     });
 }
 
