@@ -1,14 +1,17 @@
 //! Cleaning up from time to time: after gateways that died, what has expired, stripes whose time is over.
 //!
-//! What cannot be cleaned up keeps nothing else: every gateway, namespace and key is tried each time. Gateways come first: what one has
-//! left open would keep a key from expiring.
+//! What cannot be cleaned up keeps nothing else: every gateway, namespace and key is tried each time. The three have a round each, so that
+//! none waits for another. Where all of it is done at once gateways come first: what one has left open would keep a key from expiring.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_store::Result;
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
@@ -26,22 +29,35 @@ use crate::under_way::{Garbage, Named};
 const EXPIRED: u64 = 256;
 /// Keys that are dropped at once.
 const AT_ONCE: usize = 16;
+/// Lines of garbage that one look gives.
+const GARBAGE_LINES: u64 = 1024;
+/// Values whose stripes are removed at once.
+const COLLECTED: usize = 8;
+/// For so long garbage of one namespace is removed before that of the next is.
+const TURN: Duration = Duration::from_secs(5);
 
 impl Core {
     /// Cleans everything up; after how many gateways that died.
     pub async fn clean(self: &Arc<Self>) -> Result<usize> {
-        let _only = self.cleaning.lock().await;
         let mut parts = Parts::default();
         let swept = parts.done("what gateways left", self.sweep().await);
+        parts.done("what has expired", self.tidy().await);
+        parts.done("stripes", self.collect().await);
+        parts.end()?;
+        Ok(swept.unwrap_or_default())
+    }
+
+    /// Drops what has expired, and does what this gateway has left undone.
+    pub async fn tidy(self: &Arc<Self>) -> Result<()> {
+        let _only = self.cleaning.lock().await;
+        let mut parts = Parts::default();
         for (name, namespace) in &self.snapshot().namespaces {
             parts.done(name, self.expire(namespace).await);
             parts.done(name, self.settle(namespace).await);
             parts.done(name, self.forget_gone(namespace).await);
             parts.done(name, self.drop_left(namespace).await);
-            parts.done(name, self.collect(namespace).await);
         }
-        parts.end()?;
-        Ok(swept.unwrap_or_default())
+        parts.end()
     }
 
     /// Drops what has expired in a namespace.
@@ -129,31 +145,107 @@ impl Core {
         }
     }
 
-    /// Removes stripes whose time is over.
-    pub async fn collect(&self, namespace: &Arc<Namespace>) -> Result<()> {
-        let mut due = Vec::new();
-        let now = self.now();
-        let journal = namespace.journal.object();
-        let each = |name: Bytes, value: Bytes| {
-            if let Some((at, id)) = names::garbage_id(&name)
-                && at <= now
-                && !self.pins.is_pinned(id)
-            {
-                due.push((name, value));
-            }
-        };
-        self.keys(&namespace.index, journal, GARBAGE, each).await?;
+    /// Removes stripes whose time is over. Namespaces take turns: nobody's wait for all that one has let go.
+    pub async fn collect(&self) -> Result<()> {
+        let _only = self.collecting.lock().await;
         let mut parts = Parts::default();
-        for (name, value) in due {
-            if let Ok(garbage) = Garbage::decode(&value) {
-                let removed = self.remove_garbage(namespace, &name, garbage).await;
-                if parts.done("stripes", removed) != Some(true) {
+        let mut reached: HashMap<u32, Vec<u8>> = HashMap::new();
+        let mut failed = HashSet::new();
+        loop {
+            let mut further = HashMap::new();
+            for (name, namespace) in &self.snapshot().namespaces {
+                if failed.contains(&namespace.id) {
                     continue;
                 }
+                let mut after = reached.remove(&namespace.id).unwrap_or_default();
+                let turn = self.collect_some(namespace, &mut after, TURN, &mut parts);
+                let more = turn.await;
+                match parts.done(name, more) {
+                    Some(true) => {
+                        further.insert(namespace.id, after);
+                    }
+                    Some(false) => {}
+                    None => {
+                        failed.insert(namespace.id);
+                    }
+                }
             }
-            namespace.journal.later(Vec::new(), [name.to_vec()]);
+            if further.is_empty() {
+                return parts.end();
+            }
+            reached = further;
         }
-        parts.end()
+    }
+
+    /// Removes a namespace's whose names come after this one, for about so long, and at least one of them; whether there are more.
+    pub async fn collect_some(
+        &self,
+        namespace: &Arc<Namespace>,
+        after: &mut Vec<u8>,
+        turn: Duration,
+        parts: &mut Parts,
+    ) -> Result<bool> {
+        let begun = Instant::now();
+        let journal = namespace.journal.object();
+        loop {
+            let mut op = ReadOp::new(&namespace.index);
+            op.omap(after, GARBAGE, GARBAGE_LINES);
+            let read = match self.access.read(&namespace.index, journal, op, 0).await {
+                Err(Errno(libc::ENOENT)) => return Ok(false),
+                Err(errno) => return Err(unread(errno, "the journal")),
+                Ok(read) => read,
+            };
+            let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
+            let now = self.now();
+            let is_due = |name: &Bytes| names::garbage_id(name).is_none_or(|(at, _)| at <= now);
+            let more = more && pairs.last().is_some_and(|(name, _)| is_due(name));
+            let last = pairs.last().map(|(name, _)| name.to_vec());
+            let due = pairs.into_iter().take_while(|(name, _)| is_due(name));
+            let mut due = due.filter(|(name, _)| {
+                names::garbage_id(name).is_some_and(|(_, id)| !self.pins.is_pinned(id))
+            });
+            let mut is_over = false;
+            let mut removing = FuturesUnordered::new();
+            loop {
+                while !is_over
+                    && removing.len() < COLLECTED
+                    && let Some((name, value)) = due.next()
+                {
+                    *after = name.to_vec();
+                    removing.push(self.collect_one(namespace, name, value));
+                    is_over = begun.elapsed() >= turn;
+                }
+                let Some(removed) = removing.next().await else {
+                    break;
+                };
+                parts.done("stripes", removed);
+            }
+            if due.next().is_some() {
+                return Ok(true);
+            }
+            match last {
+                Some(last) if more => *after = last,
+                _ => return Ok(false),
+            }
+            if begun.elapsed() >= turn {
+                return Ok(true);
+            }
+        }
+    }
+
+    async fn collect_one(
+        &self,
+        namespace: &Arc<Namespace>,
+        name: Bytes,
+        value: Bytes,
+    ) -> Result<()> {
+        if let Ok(garbage) = Garbage::decode(&value)
+            && !self.remove_garbage(namespace, &name, garbage).await?
+        {
+            return Ok(());
+        }
+        namespace.journal.later(Vec::new(), [name.to_vec()]);
+        Ok(())
     }
 
     /// Whether it is garbage no more.

@@ -73,8 +73,12 @@ pub(crate) struct Core {
     pub reloading: AsyncMutex<()>,
     /// Namespaces that are being opened, by their numbers.
     pub openings: Mutex<HashMap<u32, Arc<AsyncMutex<()>>>>,
-    /// Held by whoever cleans up.
+    /// Held by whoever cleans up after gateways that died.
+    pub sweeping: AsyncMutex<()>,
+    /// Held by whoever drops what has expired.
     pub cleaning: AsyncMutex<()>,
+    /// Held by whoever removes stripes whose time is over.
+    pub collecting: AsyncMutex<()>,
     /// Held by whoever looks for strays.
     pub clearing: AsyncMutex<()>,
     snapshot: RwLock<Arc<Snapshot>>,
@@ -317,7 +321,9 @@ impl Core {
             counted: AtomicU64::new(0),
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),
+            sweeping: AsyncMutex::new(()),
             cleaning: AsyncMutex::new(()),
+            collecting: AsyncMutex::new(()),
             clearing: AsyncMutex::new(()),
             snapshot: RwLock::default(),
             numbers: AtomicU64::new(0),

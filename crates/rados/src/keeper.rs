@@ -84,7 +84,11 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
         core.recount_others().await
     }));
     rounds.spawn(every(core.clone(), SWEEP, async |core| {
-        core.clean().await.map(drop)
+        core.sweep().await.map(drop)
+    }));
+    rounds.spawn(every(core.clone(), SWEEP, async |core| core.tidy().await));
+    rounds.spawn(every(core.clone(), SWEEP, async |core| {
+        core.collect().await
     }));
     rounds.spawn(every(core.clone(), SWEEP, async |core| {
         core.clear_strays().await

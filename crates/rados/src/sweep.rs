@@ -32,8 +32,9 @@ pub(crate) struct Said {
 const FOLDS: usize = 8;
 
 impl Core {
-    /// Cleans up after gateways that died; after how many. One at a time of this gateway's may.
+    /// Cleans up after gateways that died; after how many. One at a time of this gateway's does.
     pub async fn sweep(self: &Arc<Self>) -> Result<usize> {
+        let _only = self.sweeping.lock().await;
         let mut parts = Parts::default();
         let mut gateways = BTreeSet::new();
         let mut orphans = Vec::new();
@@ -237,7 +238,6 @@ impl Core {
             let dropped = self.drop_intent(namespace, said).await;
             parts.done(&shown(&said.intent.named.key), dropped);
         }
-        parts.done("stripes", self.collect(namespace).await);
         parts.done("the index", self.find_gone(namespace).await);
         parts.done("counters", self.fold(namespace, gateway).await);
         let flushed = self.flush_journal(namespace).await;

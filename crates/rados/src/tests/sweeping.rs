@@ -8,12 +8,13 @@ use forebay_store::{After, ErrorKind, Item, ListOptions, NamespaceConfig, Result
 use super::*;
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
+use crate::error::Parts;
 use crate::heads::Seen;
 use crate::namespaces::GATEWAYS;
 use crate::plan::Draft;
 use crate::pool::names_in;
 use crate::sys::{Errno, Lease};
-use crate::under_way::Taken;
+use crate::under_way::{Garbage, Taken};
 
 /// A gateway that nobody has ever seen.
 const DEAD: u64 = 7;
@@ -138,7 +139,7 @@ fn what_cannot_be_cleaned_up_keeps_nothing_else() {
         let waiting = || first.shards.iter().map(|shard| shard.waiting());
         assert!(waiting().sum::<usize>() <= 1);
         // Others of its namespace are entered, listed and forgotten, and not only when somebody sweeps.
-        let _nobody_sweeps = core.cleaning.lock().await;
+        let _nobody_sweeps = (core.sweeping.lock().await, core.cleaning.lock().await);
         let others = [b"a1", b"a2", b"c1", b"c2", b"d1", b"d2"];
         for key in others {
             put(&store, Address::object("first", key), b"after it").await;
@@ -433,5 +434,78 @@ fn a_namespace_whose_deletion_was_cut_short_is_deleted() {
         assert!(left.is_empty(), "{left:?}");
         space(&two, "deleted").await;
         put(&one, Address::object("deleted", b"k"), b"v").await;
+    });
+}
+
+/// What waits there to be removed.
+async fn garbage(core: &Core, namespace: &Namespace) -> usize {
+    core.flush_journal(namespace).await.unwrap();
+    let mut found = 0;
+    let each = |_, _| found += 1;
+    let journal = namespace.journal.object();
+    let read = core.keys(&namespace.index, journal, names::GARBAGE, each);
+    read.await.unwrap();
+    found
+}
+
+/// Says that stripes are let go whose time is over.
+async fn let_go(store: &RadosStore, name: &str, count: usize) -> Arc<Namespace> {
+    let core = store.core();
+    let namespace = core.namespace(name).unwrap();
+    let line = |_| {
+        let segment = Segment {
+            id: core.number(),
+            len: 1,
+            stripe_bytes: core.config.object_bytes,
+        };
+        let name = names::garbage(0, segment.id);
+        (name, Garbage::of(segment).encode())
+    };
+    let lines = (0..count).map(line).collect();
+    namespace.journal.enter(lines).await.unwrap();
+    namespace
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn nobody_who_died_waits_for_what_was_let_go() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, "busy").await;
+        let namespace = let_go(&store, "busy", 100).await;
+        register_dead(&store, DEAD).await;
+        let core = store.core();
+        assert_eq!(core.sweep().await.unwrap(), 1);
+        assert_eq!(garbage(core, &namespace).await, 100);
+        core.collect().await.unwrap();
+        assert_eq!(garbage(core, &namespace).await, 0);
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn who_has_let_much_go_gives_way_to_others() {
+    let cluster = cluster();
+    // More than one look gives.
+    const COUNT: usize = 1030;
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, "busy").await;
+        let namespace = let_go(&store, "busy", COUNT).await;
+        let core = store.core();
+        let (mut after, mut parts) = (Vec::new(), Parts::default());
+        let mut turn = async |length| {
+            let turn = core.collect_some(&namespace, &mut after, length, &mut parts);
+            turn.await.unwrap()
+        };
+        // However short a turn is something is done in it.
+        for done in 1..=3 {
+            assert!(turn(Duration::ZERO).await, "there is more");
+            assert_eq!(garbage(core, &namespace).await, COUNT - done);
+        }
+        assert!(!turn(Duration::MAX).await, "that is all");
+        assert_eq!(garbage(core, &namespace).await, 0);
+        parts.end().unwrap();
     });
 }
