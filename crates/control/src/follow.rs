@@ -81,8 +81,8 @@ impl<S: Store> Identities<S> {
             return Ok(());
         }
         let known = Known::read(&self.records, &mut read).await?;
-        let nvme = nvme::Known::read(&self.records, &mut read).await?;
-        let modules = modules::read(&self.records, &mut read).await?;
+        let nvme = nvme::Known::read(&self.records, &mut read, &known).await?;
+        let modules = modules::read(&self.records, &mut read, &known).await?;
         self.replace(known);
         self.nvme.replace(nvme);
         self.modules.replace(modules);

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use forebay_store::{Quota, Store};
+use forebay_store::{NamespaceInfo, Quota, Store};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use crate::modules::Modules;
-use crate::nvme::Nvme;
-use crate::records::{KEYS, Records, Seen, TENANTS};
+use crate::modules::{AllowedModule, Modules};
+use crate::nvme::{Host, Nvme};
+use crate::records::{HOSTS, KEYS, MODULES, Records, Seen, TENANTS};
 use crate::{Error, Kind, Result, names, secrets};
 
 /// Holds tenants and keys. Not a legal bucket name, so no door can reach it; owned by a tenant that cannot exist.
@@ -85,6 +85,11 @@ impl Known {
             tenants,
             keys: keys.map(|key| (key.id.clone(), Arc::new(key))).collect(),
         })
+    }
+
+    /// Whether there is this tenant: what another gateway made for it while it was removed here is nobody's.
+    pub(crate) fn has_tenant(&self, name: &str) -> bool {
+        self.tenants.contains_key(name)
     }
 }
 
@@ -174,10 +179,10 @@ impl<S: Store> Identities<S> {
         self.hooks.write().push(Box::new(hook));
     }
 
-    /// Makes a tenant.
+    /// Makes a tenant, which has nothing: what is left of an earlier one of its name is forgotten.
     ///
     /// # Errors
-    /// [`Kind::Invalid`], [`Kind::Exists`], or of the store.
+    /// [`Kind::Invalid`], [`Kind::Exists`], [`Kind::NotEmpty`] while there are namespaces of an earlier one, or of the store.
     pub async fn create_tenant(&self, name: &str, display_name: &str) -> Result<Arc<Tenant>> {
         names::check_tenant(name)?;
         if display_name.len() > 256 {
@@ -192,6 +197,10 @@ impl<S: Store> Identities<S> {
                 Kind::Exists,
                 format!("tenant {name:?} exists already"),
             ));
+        }
+        // The root tenant is never removed: what has its name is its own.
+        if name != ROOT_TENANT {
+            self.leave_nothing_of(name).await?;
         }
         let tenant = Arc::new(Tenant {
             name: name.to_owned(),
@@ -249,19 +258,80 @@ impl<S: Store> Identities<S> {
         forgotten
     }
 
+    fn namespaces_of(&self, name: &str) -> Vec<Arc<NamespaceInfo>> {
+        let mut namespaces = self.store.namespaces();
+        namespaces.retain(|namespace| namespace.config.tenant == name);
+        namespaces
+    }
+
     fn owns_nothing(&self, name: &str) -> Result<()> {
-        let namespaces = self.store.namespaces();
-        let owned = namespaces
-            .iter()
-            .filter(|namespace| namespace.config.tenant == name)
-            .count();
-        match owned {
+        match self.namespaces_of(name).len() {
             0 => Ok(()),
-            _ => Err(Error::new(
+            owned => Err(Error::new(
                 Kind::NotEmpty,
                 format!("tenant {name:?} owns {owned} namespaces; remove them first"),
             )),
         }
+    }
+
+    /// Before a tenant is made: forgets what other gateways made for an earlier one of its name while that was removed. Refuses while
+    /// namespaces of that one are left, because they hold values.
+    async fn leave_nothing_of(&self, name: &str) -> Result<()> {
+        self.store.settle().await?;
+        if let Some(first) = self.namespaces_of(name).first() {
+            return Err(Error::new(
+                Kind::NotEmpty,
+                format!(
+                    "the namespace {:?} is left of an earlier tenant {name:?}; remove what is left of it first",
+                    first.name
+                ),
+            ));
+        }
+        self.forget_left_of(name).await?;
+        self.forget_quota_of(name).await
+    }
+
+    /// Forgets the records of a tenant that there is not.
+    async fn forget_left_of(&self, name: &str) -> Result<()> {
+        // The doors know nothing of them.
+        let mut seen = Seen::default();
+        let mut keys = self.records.load::<AccessKey>(KEYS, &mut seen).await?;
+        keys.retain(|key| key.tenant == name);
+        let mut hosts = self.records.load::<Host>(HOSTS, &mut seen).await?;
+        hosts.retain(|host| host.tenant == name);
+        let mut modules = self
+            .records
+            .load::<AllowedModule>(MODULES, &mut seen)
+            .await?;
+        modules.retain(|module| module.tenant == name);
+        if keys.is_empty() && hosts.is_empty() && modules.is_empty() {
+            return Ok(());
+        }
+        // Else they may be of one that another gateway has made at this moment.
+        if self
+            .records
+            .names(TENANTS)
+            .await?
+            .iter()
+            .any(|one| one == name)
+        {
+            return Ok(());
+        }
+        for key in keys {
+            self.records.forget(KEYS, &key.id).await?;
+        }
+        for host in hosts {
+            self.records.forget(HOSTS, &host.nqn).await?;
+        }
+        let modules: Vec<_> = modules.into_iter().map(Arc::new).collect();
+        self.forget_modules(&modules).await
+    }
+
+    async fn forget_quota_of(&self, name: &str) -> Result<()> {
+        if self.store.tenant_quota(name) != Quota::default() {
+            self.store.set_tenant_quota(name, Quota::default()).await?;
+        }
+        Ok(())
     }
 
     async fn forget_tenant(&self, name: &str, keys: &[Arc<AccessKey>]) -> Result<()> {
@@ -271,13 +341,15 @@ impl<S: Store> Identities<S> {
         self.remove_hosts_of(name).await?;
         self.forbid_modules_of(name).await?;
         // A request that was under way when the keys went may have made one since. Its owner stays, or the next tenant of
-        // this name would inherit it.
+        // this name would inherit it. Also at another gateway.
+        self.store.settle().await?;
         self.owns_nothing(name)?;
-        if self.store.tenant_quota(name) != Quota::default() {
-            self.store.set_tenant_quota(name, Quota::default()).await?;
-        }
+        self.forget_quota_of(name).await?;
         self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
+        if let Err(error) = self.forget_left_of(name).await {
+            tracing::info!(tenant = name, %error, "what another gateway made for it is forgotten when one of its name is made");
+        }
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::identities::Known as Tenants;
 use crate::records::{MODULES, Records, Seen};
 use crate::{Error, Identities, Kind, Result, names};
 
@@ -96,9 +97,14 @@ type Hook = Box<dyn Fn(&[Arc<AllowedModule>]) + Send + Sync>;
 
 type Known = BTreeMap<Place, Arc<AllowedModule>>;
 
-/// What the store holds.
-pub(crate) async fn read<S: Store>(records: &Records<S>, seen: &mut Seen) -> Result<Known> {
-    let modules = records.load::<AllowedModule>(MODULES, seen).await?;
+/// What the store holds for tenants that there are.
+pub(crate) async fn read<S: Store>(
+    records: &Records<S>,
+    seen: &mut Seen,
+    tenants: &Tenants,
+) -> Result<Known> {
+    let mut modules = records.load::<AllowedModule>(MODULES, seen).await?;
+    modules.retain(|module| tenants.has_tenant(&module.tenant));
     let modules = modules.into_iter().map(Arc::new);
     Ok(modules.map(|module| (module.place(), module)).collect())
 }
@@ -356,7 +362,7 @@ impl<S: Store> Identities<S> {
         }
     }
 
-    async fn forget_modules(&self, modules: &[Arc<AllowedModule>]) -> Result<()> {
+    pub(crate) async fn forget_modules(&self, modules: &[Arc<AllowedModule>]) -> Result<()> {
         // Nobody runs them any more once this is told, whatever the store says next.
         self.modules.change(|known| {
             for module in modules {

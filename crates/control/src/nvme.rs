@@ -8,6 +8,7 @@ use forebay_store::Store;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
+use crate::identities::Known as Tenants;
 use crate::records::{HOSTS, NUMBERS, Records, Seen};
 use crate::{Identities, Result};
 
@@ -90,8 +91,14 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(crate) async fn read<S: Store>(records: &Records<S>, seen: &mut Seen) -> Result<Known> {
-        let hosts = records.load::<Host>(HOSTS, seen).await?.into_iter();
+    pub(crate) async fn read<S: Store>(
+        records: &Records<S>,
+        seen: &mut Seen,
+        tenants: &Tenants,
+    ) -> Result<Known> {
+        let mut hosts = records.load::<Host>(HOSTS, seen).await?;
+        hosts.retain(|host| tenants.has_tenant(&host.tenant));
+        let hosts = hosts.into_iter();
         let published = records.load::<Published>(NUMBERS, seen).await?.into_iter();
         Ok(Known {
             hosts: hosts

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forebay_control::{Identities, Kind, ROOT_TENANT, SYSTEM_NAMESPACE};
+use forebay_control::api::NewHost;
+use forebay_control::{Identities, Kind, Leave, ROOT_TENANT, SYSTEM_NAMESPACE};
 use forebay_mem::Pool;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
@@ -226,6 +227,27 @@ enum Delete {
     Waits(oneshot::Sender<()>),
     /// After a request that was under way has made a namespace for tenant `a`.
     Makes(&'static str),
+    /// After another gateway has made things for tenant `a`.
+    Equips,
+}
+
+/// A key, a host and a leave for tenant `a`, made by another gateway.
+async fn equip(store: &Arc<MemoryStore>) {
+    let other = open(store).await;
+    let key = other.create_key("a", Some(("LATE", "secret-secret")));
+    key.await.unwrap();
+    let host = NewHost {
+        nqn: "nqn.2026-01.com.example:late".to_owned(),
+        tenant: "a".to_owned(),
+        chap_secret: None,
+        tls_key: None,
+    };
+    other.create_host(&host).await.unwrap();
+    let leave = Leave {
+        tenant: "a".to_owned(),
+        ..Leave::default()
+    };
+    other.allow_module(leave, b"late".to_vec()).await.unwrap();
 }
 
 impl Detour<MemoryStore> for Deletes {
@@ -244,6 +266,10 @@ impl Detour<MemoryStore> for Deletes {
                     ..NamespaceConfig::default()
                 };
                 store.create_namespace(name, config).await?;
+                store.delete(address, options).await
+            }
+            Some(Delete::Equips) => {
+                equip(&Arc::new(store.clone())).await;
                 store.delete(address, options).await
             }
             Some(Delete::Fails) => Err(StoreError::new(ErrorKind::Io, "the disk is away")),
@@ -281,13 +307,14 @@ async fn three_keys() -> (
     (store, identities, deletes)
 }
 
-/// The tenant is gone, and one of the same name has none of its keys, nor its quota.
+/// The tenant is gone, and one of the same name has none of its keys, hosts and leaves, nor its quota.
 async fn gone_for_good(store: &Arc<MemoryStore>) {
     let again = open(store).await;
     assert!(again.tenants().is_empty());
     again.create_tenant("a", "").await.unwrap();
     let again = open(store).await;
     assert_eq!(again.keys_of("a"), []);
+    assert!(again.hosts().is_empty() && again.modules().is_empty());
     assert_eq!(store.tenant_quota("a"), Quota::default());
 }
 
@@ -340,15 +367,46 @@ async fn a_removal_that_was_given_up_can_be_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_key_of_no_tenant_is_none() {
+async fn what_another_gateway_makes_for_a_tenant_goes_with_it() {
+    let (store, identities, deletes) = three_keys().await;
+    // After the keys went, and before the tenant does.
+    let keys = [Delete::Passes, Delete::Passes, Delete::Passes];
+    deletes.0.lock().extend(keys);
+    deletes.0.lock().push_back(Delete::Equips);
+    identities.remove_tenant("a").await.unwrap();
+    assert!(deletes.0.lock().is_empty());
+    gone_for_good(&store).await;
+    // Nothing of it is in the way of another tenant.
+    let again = open(&store).await;
+    again.create_tenant("b", "").await.unwrap();
+    let key = again.create_key("b", Some(("LATE", "secret-secret")));
+    key.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_tenant_is_nobodys() {
     let (store, identities, _) = three_keys().await;
+    equip(&store).await;
     let tenant = Address::object(SYSTEM_NAMESPACE, b"tenant/a");
     store
         .delete(tenant, DeleteOptions::default())
         .await
         .unwrap();
     assert!(identities.find("ONE").is_some());
-    assert_eq!(open(&store).await.find("ONE"), None);
+    let again = open(&store).await;
+    assert_eq!(again.find("ONE"), None);
+    assert!(again.hosts().is_empty() && again.modules().is_empty());
+    // Values are not given to the next tenant of that name, nor dropped.
+    let config = NamespaceConfig {
+        tenant: "a".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace("left", config).await.unwrap();
+    let refused = again.create_tenant("a", "").await.unwrap_err();
+    assert_eq!(refused.kind, Kind::NotEmpty);
+    assert!(refused.message.contains("\"left\""), "{refused}");
+    store.delete_namespace("left").await.unwrap();
+    gone_for_good(&store).await;
 }
 
 #[tokio::test]
