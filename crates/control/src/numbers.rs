@@ -81,10 +81,12 @@ impl<S: Store> Identities<S> {
         found.map(|one| one.nsid)
     }
 
-    fn numbered(&self, what: &What) -> Option<Arc<Published>> {
+    /// The numbers that something has: one, unless it was being moved when a gateway died, or two gave it numbers at once.
+    fn numbers_of(&self, what: &What) -> Vec<u32> {
         let known = self.nvme.known.read();
-        let mut published = known.published.values();
-        published.find(|one| one.what == *what).cloned()
+        let published = known.published.values();
+        let own = published.filter(|one| one.what == *what);
+        own.map(|one| one.nsid).collect()
     }
 
     /// Publishes a namespace under `nsid`, or under the first that is free; one that was published moves.
@@ -138,10 +140,10 @@ impl<S: Store> Identities<S> {
         namespace: Option<&NamespaceInfo>,
         wanted: Option<Option<u32>>,
     ) -> Result<()> {
-        let had = namespace.and_then(|namespace| self.nsid_of(namespace));
+        let what = namespace.map(key_value);
         match wanted.flatten() {
             None => Ok(()),
-            Some(nsid) => self.number_for(had, unless_any(nsid)).map(drop),
+            Some(nsid) => self.number_for(what.as_ref(), unless_any(nsid)).map(drop),
         }
     }
 
@@ -167,9 +169,10 @@ impl<S: Store> Identities<S> {
     }
 
     async fn forget_number_of(&self, what: &What) -> Result<()> {
-        match self.numbered(what) {
-            Some(one) => self.forget_numbers(&[one.nsid]).await,
-            None => Ok(()),
+        let nsids = self.numbers_of(what);
+        match nsids.is_empty() {
+            true => Ok(()),
+            false => self.forget_numbers(&nsids).await,
         }
     }
 
@@ -191,14 +194,16 @@ impl<S: Store> Identities<S> {
         let _changing = self.begin_change().await?;
         // A namespace that is not heard of yet would be gone, and the number is everybody's.
         self.store.settle().await?;
-        let published = self.nvme.published();
-        let gone = published.iter().filter(|one| gone(one));
-        let gone: Vec<u32> = gone.map(|one| one.nsid).collect();
+        let gone: Vec<u32> = {
+            let known = self.nvme.known.read();
+            let gone = known.published.values().filter(|one| gone(one));
+            gone.map(|one| one.nsid).collect()
+        };
         self.forget_numbers(&gone).await
     }
 
-    /// The number that something gets which has `had` and wants `wanted`, or any.
-    fn number_for(&self, had: Option<u32>, wanted: Option<u32>) -> Result<u32> {
+    /// The number that something gets which wants `wanted`, or any: then the lowest that it has, if it has one.
+    fn number_for(&self, what: Option<&What>, wanted: Option<u32>) -> Result<u32> {
         let known = self.nvme.known.read();
         let is_free = |nsid: &u32| !known.published.contains_key(nsid);
         match wanted {
@@ -207,64 +212,74 @@ impl<S: Store> Identities<S> {
                 format!("{nsid} is not a namespace identifier: 1 to {NSID_MAX}"),
             )),
             Some(nsid) => match known.published.get(&nsid) {
-                Some(holder) if had != wanted => Err(Error::new(
+                Some(holder) if what != Some(&holder.what) => Err(Error::new(
                     Kind::Exists,
                     format!("namespace identifier {nsid} belongs to {}", holder.what),
                 )),
                 _ => Ok(nsid),
             },
-            None => had.or_else(|| (1..=NSID_MAX).find(is_free)).ok_or_else(|| {
-                Error::full(format!("all {NSID_MAX} namespace identifiers are taken"))
-            }),
+            None => {
+                let mut published = known.published.values();
+                let had = published.find(|one| what == Some(&one.what));
+                let nsid = had.map(|had| had.nsid);
+                let nsid = nsid.or_else(|| (1..=NSID_MAX).find(is_free));
+                nsid.ok_or_else(|| {
+                    Error::full(format!("all {NSID_MAX} namespace identifiers are taken"))
+                })
+            }
         }
     }
 
-    /// Within a change, gives something the number that is wanted, or any unless it has one.
+    /// Within a change, gives something the number that is wanted, or any unless it has one; what others it has go. A new one is there
+    /// before the old one goes, so that who dies between leaves both, and whoever gives it a number next finds them.
     async fn number(
         &self,
         changing: &mut Seen,
         what: What,
         wanted: Option<u32>,
     ) -> Result<Arc<Published>> {
-        let (had, published) = loop {
-            let had = self.numbered(&what);
-            let nsid = self.number_for(had.as_ref().map(|had| had.nsid), wanted)?;
-            if let Some(had) = &had
-                && had.nsid == nsid
-            {
-                return Ok(had.clone());
-            }
-            // A number that another had is another namespace to hosts that remember it.
-            let published = Published {
-                nsid,
-                uuid: fresh_uuid()?,
-                what: what.clone(),
-            };
-            let name = record_of(nsid);
-            match self.records.create(NUMBERS, &name, &published).await {
-                // Another gateway has taken it at this moment, and perhaps for the same.
-                Err(error) if error.kind == Kind::Exists => {
-                    self.read_again(changing).await?;
-                    if !self.nvme.known.read().published.contains_key(&nsid) {
-                        return Err(error);
+        loop {
+            let nsid = self.number_for(Some(&what), wanted)?;
+            let held = self.nvme.known.read().published.get(&nsid).cloned();
+            let mut others = self.numbers_of(&what);
+            others.retain(|other| *other != nsid);
+            let made = match held {
+                Some(held) if others.is_empty() => return Ok(held),
+                Some(_) => None,
+                None => {
+                    // A number that another had is another namespace to hosts that remember it.
+                    let published = Published {
+                        nsid,
+                        uuid: fresh_uuid()?,
+                        what: what.clone(),
+                    };
+                    let name = record_of(nsid);
+                    match self.records.create(NUMBERS, &name, &published).await {
+                        // Another gateway has taken it at this moment, and perhaps for the same.
+                        Err(error) if error.kind == Kind::Exists => {
+                            self.read_again(changing).await?;
+                            if !self.nvme.known.read().published.contains_key(&nsid) {
+                                return Err(error);
+                            }
+                            continue;
+                        }
+                        created => created?,
                     }
+                    Some(Arc::new(published))
                 }
-                created => {
-                    created?;
-                    break (had, Arc::new(published));
-                }
+            };
+            for other in &others {
+                self.records.forget(NUMBERS, &record_of(*other)).await?;
             }
-        };
-        if let Some(had) = &had {
-            self.records.forget(NUMBERS, &record_of(had.nsid)).await?;
+            self.nvme.change(|known| {
+                known.published.retain(|nsid, _| !others.contains(nsid));
+                known.published.extend(made.map(|made| (nsid, made)));
+            });
+            // Another gateway may have given it another one, or taken this one away, at the same moment.
+            if self.is_shared {
+                self.read_again(changing).await?;
+            }
         }
-        self.nvme.change(|known| {
-            if let Some(had) = &had {
-                known.published.remove(&had.nsid);
-            }
-            known.published.insert(published.nsid, published.clone());
-        });
-        Ok(published)
     }
 
     async fn forget_numbers(&self, nsids: &[u32]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What NVMe doors serve and to whom: hosts, and numbers of namespaces. In the store for good, in memory for the doors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub struct Published {
 }
 
 /// What a host sees under a namespace identifier.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// A namespace of the store, as keys and values.
@@ -121,8 +121,14 @@ impl Nvme {
         self.known.read().hosts.values().cloned().collect()
     }
 
+    /// What is shown under which number: something that has several, because it was being moved when a gateway died, under the lowest.
+    /// Under two it would be two to hosts.
     pub(crate) fn published(&self) -> Vec<Arc<Published>> {
-        self.known.read().published.values().cloned().collect()
+        let known = self.known.read();
+        let mut seen = HashSet::new();
+        let mut published: Vec<_> = known.published.values().cloned().collect();
+        published.retain(|one| seen.insert(one.what.clone()));
+        published
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Known)) {

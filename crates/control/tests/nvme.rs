@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_control::api::NewHost;
-use forebay_control::{Identities, Kind, NSID_MAX, What};
+use forebay_control::{Identities, Kind, NSID_MAX, SYSTEM_NAMESPACE, What};
 use forebay_mem::Pool;
-use forebay_store::{MemoryStore, NamespaceConfig, NamespaceInfo, Store};
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{
+    Address, DeleteOptions, Deleted, ErrorKind, Item, ListOptions, MemoryStore, NamespaceConfig,
+    NamespaceInfo, Space, Store, StoreError,
+};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
 const SECRET: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
@@ -195,4 +199,68 @@ async fn an_export_can_be_forgotten() {
     identities.publish(&cache, Some(2)).await.unwrap();
     let again = identities.publish_block("disk", None).await.unwrap();
     assert!(again.nsid != 2 && again.uuid != disk.uuid, "{again:?}");
+}
+
+/// A store that deletes nothing: what is moved stays where it was, too, as where a gateway dies.
+#[derive(Clone)]
+struct Undying;
+
+impl Detour<MemoryStore> for Undying {
+    async fn delete(
+        &self,
+        _: &MemoryStore,
+        _: Address<'_>,
+        _: DeleteOptions,
+    ) -> forebay_store::Result<Deleted> {
+        Err(StoreError::new(ErrorKind::Io, "the disk is away"))
+    }
+}
+
+/// A store with an export under 5 and 7.
+async fn torn() -> Arc<MemoryStore> {
+    let store = store();
+    open(&store).await;
+    let around = Around {
+        store: MemoryStore::clone(&store),
+        detour: Undying,
+    };
+    let dying = Identities::open(Arc::new(around), Arc::new(|| 7)).await;
+    let dying = dying.unwrap();
+    dying.publish_block("disk", Some(5)).await.unwrap();
+    dying.publish_block("disk", Some(7)).await.unwrap_err();
+    assert_eq!(numbers(&store).await, ["nsid/00000005", "nsid/00000007"]);
+    store
+}
+
+/// The records of numbers.
+async fn numbers(store: &MemoryStore) -> Vec<String> {
+    let options = ListOptions {
+        prefix: b"nsid/",
+        ..ListOptions::of(SYSTEM_NAMESPACE, Space::Objects)
+    };
+    let page = store.list(options).await.unwrap();
+    let names = page.items.iter().map(|item| match item {
+        Item::Value(key, _) | Item::Prefix(key) => String::from_utf8_lossy(key).into_owned(),
+    });
+    names.collect()
+}
+
+#[tokio::test]
+async fn what_was_moved_halfway_has_one_number() {
+    let store = torn().await;
+    assert_eq!(open(&store).await.published().len(), 1, "hosts see it once");
+    for (nsid, record) in [
+        (Some(7), "nsid/00000007"),
+        (Some(5), "nsid/00000005"),
+        (None, "nsid/00000005"),
+    ] {
+        let store = torn().await;
+        let identities = open(&store).await;
+        let disk = identities.publish_block("disk", nsid).await.unwrap();
+        assert_eq!(disk.nsid, nsid.unwrap_or(5));
+        assert_eq!(numbers(&store).await, [record]);
+        assert_eq!(identities.published(), [disk]);
+    }
+    open(&store).await.unpublish_block("disk").await.unwrap();
+    assert!(numbers(&store).await.is_empty());
 }
