@@ -228,11 +228,12 @@ impl Core {
         if self.is_registered(name).await? {
             return Err(exists());
         }
+        let id = self.fresh_number().await?;
         let info = NamespaceInfo {
             name: name.to_owned(),
-            id: self.fresh_number().await?,
+            id,
             created: self.now(),
-            revision: 1,
+            revision: NamespaceInfo::first_revision(id),
             config,
         };
         let registered = Registered {
@@ -270,7 +271,6 @@ impl Core {
             }
             return Err(exists());
         }
-        let id = registered.info.id;
         self.registry_changed(|now| now.has(name, id)).await?;
         Ok(Arc::new(registered.info))
     }

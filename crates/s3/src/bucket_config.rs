@@ -40,8 +40,6 @@ async fn change<S: Store>(
 ) -> Outcome<()> {
     let store = call.store();
     for _ in 0..ATTEMPTS {
-        // Revisions are counted within a bucket, so that another one of this name may have the same; the store refuses a
-        // configuration of another tenant besides.
         call.still_admitted()?;
         let info = store.namespace(call.bucket)?;
         let mut config = info.config.clone();

@@ -133,10 +133,17 @@ pub struct NamespaceInfo {
     pub id: u32,
     /// When it was made, in milliseconds since 1970.
     pub created: u64,
-    /// Grows with every change of `config`; lets doors keep what they derived from it.
+    /// Grows with every change of `config`, and is no other namespace's of this name; lets doors keep what they derived from it.
     pub revision: u64,
     /// What was chosen.
     pub config: NamespaceConfig,
+}
+
+impl NamespaceInfo {
+    /// The revision that the namespace of this number begins with: none that another one of its name ever has.
+    pub fn first_revision(id: u32) -> u64 {
+        u64::from(id) << 32 | 1
+    }
 }
 
 /// Refuses one more namespace of a tenant that has as many of these as it may.

@@ -232,4 +232,15 @@ async fn a_change_is_of_a_namespace_and_not_of_its_name() {
         give_away(&store, 0).await;
     });
     gone(&mut red).await;
+
+    // Another one of the same tenant, which was changed as often.
+    door.store.delete_namespace("data").await.unwrap();
+    red.namespace("data").await;
+    let store = door.store.clone();
+    door.beside.changing.once(async move {
+        let config = store.namespace("data").unwrap().config.clone();
+        store.delete_namespace("data").await.unwrap();
+        store.create_namespace("data", config).await.unwrap();
+    });
+    gone(&mut red).await;
 }

@@ -36,7 +36,7 @@ impl<D: Disk> Decider<D> {
             name: name.to_owned(),
             id,
             created: self.now,
-            revision: 1,
+            revision: NamespaceInfo::first_revision(id),
             config,
         });
         let mut draft = Draft::default();

@@ -427,7 +427,7 @@ impl Store for MemoryStore {
             name: name.to_owned(),
             id: state.namespaces_made,
             created: (self.shared.clock)(),
-            revision: 1,
+            revision: NamespaceInfo::first_revision(state.namespaces_made),
             config,
         });
         let info = namespace.info.clone();

@@ -87,7 +87,7 @@ async fn changing<S: Store>(subject: &Subject<S>) {
 
 async fn removing<S: Store>(subject: &Subject<S>) {
     let store = &subject.store;
-    let id = store.namespace("ns-b").unwrap().id;
+    let first = store.namespace("ns-b").unwrap();
     subject.put("ns-b", "k", b"v").await;
     refused(
         store.delete_namespace("ns-b").await,
@@ -115,7 +115,9 @@ async fn removing<S: Store>(subject: &Subject<S>) {
     );
     refused(store.namespace("ns-b"), ErrorKind::NoSuchNamespace);
     let made = store.create_namespace("ns-b", config()).await.unwrap();
-    assert!(made.id != id, "a number is never used again");
+    assert!(made.id != first.id, "a number is never used again");
+    let other = store.update_namespace("ns-b", Some(first.revision), config());
+    refused(other.await, ErrorKind::PreconditionFailed);
     let late = upload.commit(Seal::default()).await;
     refused(late, ErrorKind::NoSuchNamespace);
     assert_eq!(subject.get("ns-b", "late").await, None);
