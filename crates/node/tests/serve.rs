@@ -7,14 +7,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use forebay_client::Credentials;
 use forebay_io::ring;
 use harness::{Place, Ran, s3};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, getpgid, getpgrp};
 
 /// Lets a server have so many descriptors.
 fn with_descriptors(command: &mut Command, most: u32) {
@@ -24,8 +23,7 @@ fn with_descriptors(command: &mut Command, most: u32) {
         .arg(format!("ulimit -n {most} && exec \"$0\" \"$@\""))
         .arg(command.get_program())
         .args(command.get_args())
-        .stdin(Stdio::null())
-        .process_group(0);
+        .stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => limited.env(name, value),
@@ -33,6 +31,15 @@ fn with_descriptors(command: &mut Command, most: u32) {
         };
     }
     *command = limited;
+}
+
+/// nextest ends a test with a signal to its process group, and so does Ctrl-C: a server of another group would stay.
+#[test]
+fn who_ends_a_test_ends_its_servers() {
+    let place = Place::new();
+    let server = place.serve_with(&[], |command| with_descriptors(command, 128));
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    assert_eq!(getpgid(pid).unwrap(), getpgrp());
 }
 
 #[test]

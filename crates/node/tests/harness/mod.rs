@@ -177,8 +177,6 @@ impl Place {
                 command.args([door, "127.0.0.1:0"]);
             }
         }
-        // A test that is killed takes its servers along.
-        command.process_group(0);
         command
     }
 
