@@ -4,7 +4,6 @@
 mod harness;
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use forebay_client::direct::Region;
@@ -15,12 +14,6 @@ use harness::{Place, Server, bytes};
 use rustix::process::Signal;
 
 const BYTES: u64 = 512 << 20;
-
-/// A port that is free now.
-fn free() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
 
 fn value(number: u64) -> Vec<u8> {
     let len = [10, 3000, 70_000, 2_000_000][number as usize % 4];
@@ -63,7 +56,7 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     let (pool, near) = (Place::new(), Place::new());
     let file = pool.path("blocks");
     File::create(&file).unwrap().set_len(BYTES).unwrap();
-    let door = free();
+    let [door] = harness::returning();
     let export = format!("pool={}:1", file.display());
     let flags = ["--nvme", &door, "--export", &export];
     let target = pool.serve(&flags);
@@ -91,7 +84,9 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
         target.kill();
         tokio::spawn(async move { put(&client, 8).await })
     };
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    until("it has come", || {
+        server.metric("forebay_s3_requests_in_flight ") == 1
+    });
     let target = pool.serve(&["--nvme", &door, "--export", &export]);
     late.await.unwrap().unwrap();
     for number in 0..9 {

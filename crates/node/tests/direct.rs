@@ -32,8 +32,12 @@ fn connect(server: &Server, choice: Choice) -> Client {
 }
 
 fn ready() -> (Place, Server) {
+    ready_at(&[])
+}
+
+fn ready_at(flags: &[&str]) -> (Place, Server) {
     let place = Place::new();
-    let server = place.serve(&[]);
+    let server = place.serve(flags);
     server.ok(&["admin", "namespace", "create", NAMESPACE]);
     (place, server)
 }
@@ -304,13 +308,14 @@ fn a_client_killed_in_the_middle_of_a_transfer_harms_nobody() {
 #[test]
 fn clients_of_a_server_that_starts_again_fail_cleanly_or_come_back() {
     for path in [Path::Shm, Path::Iwarp] {
-        let (place, server) = ready();
+        let [rpc, direct] = harness::returning();
+        let doors = ["--rpc", &rpc, "--direct", &direct];
+        let (place, server) = ready_at(&doors);
         let client = connect(&server, Choice::Only(path));
         let body = bytes(3, 300_000);
         let region = Region::alloc(body.len()).unwrap();
         assert!(region.write(0, &body));
         client.put_from(NAMESPACE, "k", &region).unwrap();
-        let doors = server.doors.clone();
         server.kill();
         // Nobody is there: an error.
         let into = Region::alloc(body.len()).unwrap();
@@ -318,7 +323,7 @@ fn clients_of_a_server_that_starts_again_fail_cleanly_or_come_back() {
             Err(Error::Transport { .. } | Error::TimedOut(_)) => {}
             other => panic!("{other:?}"),
         }
-        let again = place.serve(&["--rpc", &doors["rpc"], "--direct", &doors["direct"]]);
+        let again = place.serve(&doors);
         // The old session means nothing to the new server; the client opens another.
         let got = client.get_into(NAMESPACE, "k", .., &into).unwrap();
         assert_eq!((got.bytes, got.path), (body.len() as u64, path));
@@ -527,9 +532,9 @@ fn memory_of_this_process_alone_goes_by_the_best_path_that_reaches_it() {
 
 #[test]
 fn a_client_that_fell_back_finds_the_better_path_again() {
-    let place = Place::new();
-    let server = place.serve(&["--no-direct"]);
-    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    let [s3, rpc] = harness::returning();
+    let doors = ["--s3", &s3, "--rpc", &rpc];
+    let (place, server) = ready_at(&[&doors[..], &["--no-direct"]].concat());
     let endpoint = server.rpc().parse().unwrap();
     let options = Options {
         better_after: Duration::from_millis(1),
@@ -541,9 +546,8 @@ fn a_client_that_fell_back_finds_the_better_path_again() {
     assert_eq!(put.path, Path::Http);
     let why = put.fallback.unwrap().to_string();
     assert!(why.contains("shm: the server does not offer it"), "{why}");
-    let (s3, rpc) = (server.doors["s3"].clone(), server.doors["rpc"].clone());
     drop(server);
-    let server = place.serve(&["--s3", &s3, "--rpc", &rpc]);
+    let server = place.serve(&doors);
     until("the better path", || {
         let got = client.get_into(NAMESPACE, "k", .., &region).unwrap();
         got.path == Path::Shm && got.fallback.is_none()

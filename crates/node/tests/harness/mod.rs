@@ -3,10 +3,12 @@
 
 pub mod s3;
 
+use std::array;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -77,6 +79,21 @@ pub fn closed() -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     socket
+}
+
+/// Addresses for a server that ends and comes back to them: of ports that the system gives nobody who asks for any one, so that nobody
+/// has them meanwhile.
+pub fn returning<const N: usize>() -> [String; N] {
+    let mut port = RandomState::new().build_hasher().finish();
+    array::from_fn(|_| {
+        loop {
+            port = port.wrapping_add(1);
+            let address = ("127.0.0.1", 10_000 + (port % 10_000) as u16);
+            if let Ok(listener) = TcpListener::bind(address) {
+                break listener.local_addr().unwrap().to_string();
+            }
+        }
+    })
 }
 
 /// A directory for data, files and logs.
