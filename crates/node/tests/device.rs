@@ -4,13 +4,12 @@
 mod harness;
 
 use std::fs::File;
-use std::time::{Duration, Instant};
 
 use forebay_client::direct::Region;
 use forebay_client::kv::{KeyValue, StoreOptions};
 use forebay_client::{Kind, PutOptions};
 use forebay_nvme::initiator::{Address, Options, SubsystemType, discover};
-use harness::{Place, Server, bytes};
+use harness::{Place, Server, bytes, until};
 use rustix::process::Signal;
 
 const BYTES: u64 = 512 << 20;
@@ -123,14 +122,6 @@ async fn over_a_namespace_that_is_silent(pool: &Place, near: &Place) -> (Server,
 fn write_back(device: &str) -> [&str; 6] {
     let cache = ["--cache-memory", "16MiB", "--cache-write-back", "1MiB"];
     ["--device", device, cache[0], cache[1], cache[2], cache[3]]
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::yield_now();
-    }
 }
 
 /// SIGTERM, and the server waits for what it has acknowledged.

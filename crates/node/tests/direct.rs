@@ -7,13 +7,13 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path as FilePath;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_client::direct::{
     Choice, Get, Options, Path, Region, Span, TokenSession, blocking::Client,
 };
 use forebay_client::{Error, Tls};
-use harness::{Place, Ran, Server, bytes, s3};
+use harness::{Place, Ran, Server, bytes, s3, until};
 use rustix::process::Signal;
 
 const NAMESPACE: &str = "demo";
@@ -40,30 +40,6 @@ fn ready_at(flags: &[&str]) -> (Place, Server) {
     let server = place.serve(flags);
     server.ok(&["admin", "namespace", "create", NAMESPACE]);
     (place, server)
-}
-
-/// Waits for what must come soon: the server counts and cleans up after its answers.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::yield_now();
-    }
-}
-
-/// The links that the server serves, as `forebay top` sees them.
-fn links(server: &Server) -> Vec<serde_json::Value> {
-    let mut stream = UnixStream::connect(&server.doors["admin"]).unwrap();
-    write!(
-        stream,
-        "GET /v1/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let live: serde_json::Value = serde_json::from_str(body).unwrap();
-    live["links"].as_array().unwrap().clone()
 }
 
 fn metric(server: &Server, line: &str) -> Option<f64> {
@@ -119,7 +95,7 @@ fn every_way_moves_the_same_bytes() {
         let received = format!("forebay_direct_received_bytes_total{{path=\"{path}\"}}");
         assert!(metric(&server, &received).unwrap() > 3e6);
     }
-    until("links end with their clients", || links(&server).is_empty());
+    until("links end with their clients", || server.links().is_empty());
     assert_eq!(server.terminate(), Some(0));
 }
 
@@ -130,7 +106,7 @@ fn a_link_is_told_of_while_it_is_served() {
     let region = Region::alloc(4096).unwrap();
     client.put_from(NAMESPACE, "k", &region).unwrap();
     until("the transfer is counted", || {
-        let links = links(&server);
+        let links = server.links();
         let [link] = links.as_slice() else {
             return false;
         };
@@ -223,7 +199,7 @@ fn strangers_get_no_link_and_no_word() {
         let _ = stream.read_to_end(&mut answer);
         assert!(!answer.starts_with(b"HTTP"));
     }
-    assert!(links(&server).is_empty());
+    assert!(server.links().is_empty());
     let client = connect(&server, Choice::Only(Path::Shm));
     let region = Region::alloc(64).unwrap();
     client.put_from(NAMESPACE, "k", &region).unwrap();
@@ -274,7 +250,7 @@ fn a_client_killed_in_the_middle_of_a_transfer_harms_nobody() {
         // In the middle: bytes have come by its link, or work is in progress there.
         until("the copy moves bytes", || {
             assert_eq!(child.try_wait().unwrap(), None, "the copy ended by itself");
-            links(&server).iter().any(|link| {
+            server.links().iter().any(|link| {
                 link["path"] == path
                     && (link["in_flight"].as_u64() > Some(0)
                         || link["received_bytes"].as_u64() > Some(1 << 20))
@@ -283,7 +259,7 @@ fn a_client_killed_in_the_middle_of_a_transfer_harms_nobody() {
         let group = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process_group(group, Signal::KILL).unwrap();
         child.wait().unwrap();
-        until("the dead client's links end", || links(&server).len() == 1);
+        until("the dead client's links end", || server.links().len() == 1);
         let into = Region::alloc(body.len()).unwrap();
         witness.get_into(NAMESPACE, "witness", .., &into).unwrap();
         let mut read = vec![0; body.len()];
@@ -367,7 +343,7 @@ fn a_removed_key_takes_its_links_along() {
     };
     assert_eq!(words(&foreign), words(&missing));
     server.ok(&["admin", "key", "rm", &credentials.access_key]);
-    until("the link ends", || links(&server).is_empty());
+    until("the link ends", || server.links().is_empty());
     guest.get_into("visits", "k", .., &region).unwrap_err();
 }
 
@@ -524,7 +500,7 @@ fn memory_of_this_process_alone_goes_by_the_best_path_that_reaches_it() {
         .gather(NAMESPACE, &gets, |_, got| paths.push(got.unwrap().path))
         .unwrap();
     assert_eq!(paths, [Path::Iwarp; 2]);
-    assert_eq!(links(&server).len(), 2);
+    assert_eq!(server.links().len(), 2);
     // Without iWARP its payload is a body, and without any other path there is none.
     let only = connect(&server, Choice::Only(Path::Shm));
     only.get_into(NAMESPACE, "k", .., &other).unwrap_err();
@@ -552,7 +528,7 @@ fn a_client_that_fell_back_finds_the_better_path_again() {
         let got = client.get_into(NAMESPACE, "k", .., &region).unwrap();
         got.path == Path::Shm && got.fallback.is_none()
     });
-    assert_eq!((client.path(), links(&server).len()), (Path::Shm, 1));
+    assert_eq!((client.path(), server.links().len()), (Path::Shm, 1));
 }
 
 /// A server that listens on all addresses tells every client the one by which that client came.

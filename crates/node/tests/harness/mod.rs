@@ -9,11 +9,13 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use forebay_client::{Client, Config, Credentials, PutOptions, transfer};
 use rustix::process::{Pid, Signal, kill_process};
@@ -339,6 +341,21 @@ impl Server {
         (status, body.to_owned())
     }
 
+    /// The links that it serves, as `forebay top` sees them.
+    pub fn links(&self) -> Vec<Value> {
+        let mut stream = UnixStream::connect(&self.doors["admin"]).unwrap();
+        write!(
+            stream,
+            "GET /v1/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let live: Value = serde_json::from_str(body).unwrap();
+        live["links"].as_array().unwrap().clone()
+    }
+
     /// One number of the metrics page: of the first sample whose line begins so.
     #[track_caller]
     pub fn metric(&self, begins: &str) -> u64 {
@@ -446,6 +463,15 @@ pub fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     files
+}
+
+/// Waits for what must come soon: the server counts and cleans up after its answers.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::yield_now();
+    }
 }
 
 /// Says that it is done when it is dropped, by a panic, too.
