@@ -172,20 +172,33 @@ impl Default for Choice {
 
 type Later = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Does once what a test says.
+/// Does once what a test says, after so many others passed.
 #[derive(Clone, Default)]
-pub struct Once(Arc<Mutex<Option<Later>>>);
+pub struct Once(Arc<Mutex<Option<(usize, Later)>>>);
 
 impl Once {
     pub fn once(&self, what: impl Future<Output = ()> + Send + 'static) {
-        *self.0.lock() = Some(Box::pin(what));
+        self.after(0, what);
+    }
+
+    /// The same, beside the one that comes after so many others.
+    pub fn after(&self, others: usize, what: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock() = Some((others, Box::pin(what)));
     }
 
     async fn pass(&self) {
-        let what = self.0.lock().take();
-        if let Some(what) = what {
+        if let Some(what) = self.turn() {
             what.await;
         }
+    }
+
+    fn turn(&self) -> Option<Later> {
+        let mut waiting = self.0.lock();
+        if let Some((others @ 1.., _)) = &mut *waiting {
+            *others -= 1;
+            return None;
+        }
+        waiting.take().map(|(_, what)| what)
     }
 }
 
@@ -206,6 +219,8 @@ pub struct Beside {
     pub changed: Once,
     /// Before bytes are read.
     pub reading: Once,
+    /// After a client's memory was filled.
+    pub filled: Once,
     /// Before a value is deleted.
     pub deleting: Once,
     /// After a function has run.
@@ -310,7 +325,9 @@ impl Detour<MemoryStore> for Beside {
         target: RegionSlice,
     ) -> forebay_store::Result<(Meta, Range<u64>)> {
         self.reading.pass().await;
-        store.retrieve_into(address, version, range, target).await
+        let filled = store.retrieve_into(address, version, range, target).await;
+        self.filled.pass().await;
+        filled
     }
 
     async fn next(

@@ -1,7 +1,5 @@
 //! What a call is admitted to is a namespace and not its name: another tenant's of the same name is another one.
 
-use std::time::Duration;
-
 use forebay_api::v1;
 use forebay_fabric::Fabric;
 use forebay_store::{Address, DeleteOptions, MemoryStore, NamespaceConfig, Scope, Store};
@@ -11,30 +9,20 @@ use crate::harness::{Client, Door, refusal, refused};
 use crate::memory::Shared;
 use crate::objects::stored;
 
-/// Elements of a batch whose answers are far more than a slow client takes.
-const BATCH: usize = 3000;
+/// Elements of a batch, and those that are done before its namespace changes hands.
+const BATCH: usize = 100;
+const DONE: usize = 30;
 /// Bytes of each element's value.
 const PIECE: usize = 64;
 
-/// A slow client of a namespace, with memory that is all `fill`.
-async fn slow(fill: u8) -> (Door, Client, Shared) {
+/// A client of a namespace, with memory that is all `fill`.
+async fn open(fill: u8) -> (Door, Client, Shared) {
     let door = Door::open().await;
-    let mut red = door.slow_tenant("red").await;
+    let mut red = door.tenant("red").await;
     red.namespace("data").await;
     let shared = Shared::open(&door, &mut red, Fabric::Shm, PIECE).await;
     shared.set(0, &[fill; PIECE]);
     (door, red, shared)
-}
-
-/// Waits until the door does no more for a client that reads nothing. Then the namespace ends, and another tenant makes one of the
-/// same name.
-async fn change_hands(door: &Door) {
-    let mut seen = String::new();
-    while seen != door.metrics() {
-        seen = door.metrics();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    give_away(&door.store, BATCH).await;
 }
 
 /// The namespace with so many values ends, and another tenant makes one of the same name.
@@ -59,9 +47,8 @@ async fn give_away(store: &MemoryStore, count: usize) {
 fn ended(failures: &[Option<v1::Failure>]) {
     assert_eq!(failures.len(), BATCH);
     let done = failures.iter().take_while(|failure| failure.is_none());
-    let done = done.count();
-    assert!(0 < done && done < BATCH, "{done}");
-    for failure in failures[done..].iter() {
+    assert_eq!(done.count(), DONE);
+    for failure in &failures[DONE..] {
         let failure = failure.as_ref().expect("a failure");
         assert_eq!(failure.code, i32::from(Code::NotFound));
         assert_eq!(failure.reason(), v1::Reason::NoSuchNamespace);
@@ -69,12 +56,20 @@ fn ended(failures: &[Option<v1::Failure>]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_gather_is_of_a_namespace_and_not_of_its_name() {
-    let (door, mut red, shared) = slow(0).await;
-    for i in 0..BATCH {
-        stored(&door.store, "data", format!("k{i}").as_bytes(), &[1; PIECE]).await;
-    }
+    let (door, mut red, shared) = open(0).await;
+    let fill = async |store: &MemoryStore, with: u8| {
+        for i in 0..BATCH {
+            stored(store, "data", format!("k{i}").as_bytes(), &[with; PIECE]).await;
+        }
+    };
+    fill(&door.store, 1).await;
+    let store = door.store.clone();
+    door.beside.filled.after(DONE - 1, async move {
+        give_away(&store, BATCH).await;
+        fill(&store, 2).await;
+    });
     let elements = (0..BATCH).map(|i| v1::GatherElement {
         key: format!("k{i}").into(),
         range: None,
@@ -87,11 +82,7 @@ async fn a_gather_is_of_a_namespace_and_not_of_its_name() {
         checksum: false,
     };
     let mut answers = red.objects.gather(request).await.unwrap().into_inner();
-    let mut failures = vec![answers.message().await.unwrap().unwrap().failure];
-    change_hands(&door).await;
-    for i in 0..BATCH {
-        stored(&door.store, "data", format!("k{i}").as_bytes(), &[2; PIECE]).await;
-    }
+    let mut failures = Vec::new();
     while let Some(answer) = answers.message().await.unwrap() {
         failures.push(answer.failure);
     }
@@ -99,9 +90,13 @@ async fn a_gather_is_of_a_namespace_and_not_of_its_name() {
     assert_eq!(shared.bytes(0, PIECE), [1; PIECE]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_scatter_is_of_a_namespace_and_not_of_its_name() {
-    let (door, mut red, shared) = slow(1).await;
+    let (door, mut red, shared) = open(1).await;
+    let store = door.store.clone();
+    door.beside.committed.after(DONE - 1, async move {
+        give_away(&store, BATCH).await;
+    });
     let elements = (0..BATCH).map(|i| v1::ScatterElement {
         key: format!("k{i}").into(),
         place: shared.place(0, PIECE as u64),
@@ -113,8 +108,7 @@ async fn a_scatter_is_of_a_namespace_and_not_of_its_name() {
         elements: elements.collect(),
     };
     let mut answers = red.objects.scatter(request).await.unwrap().into_inner();
-    let mut failures = vec![answers.message().await.unwrap().unwrap().failure];
-    change_hands(&door).await;
+    let mut failures = Vec::new();
     while let Some(answer) = answers.message().await.unwrap() {
         failures.push(answer.failure);
     }
