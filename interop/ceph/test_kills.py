@@ -6,8 +6,13 @@ FOREBAY_GATEWAY_KILLS deaths, at moments drawn from FOREBAY_SEED, among writers,
 import os
 import random
 
+import pytest
+
 from crash.test_kill import BUCKET, CLIENTS, kill_and_verify
 from gateways import SOON, clean
+
+# Of a hundred deaths.
+pytestmark = pytest.mark.timeout(3600)
 
 KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "4"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)

@@ -12,10 +12,14 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from conftest import binary, connect
 from server import Server
+
+# Of two hundred deaths.
+pytestmark = pytest.mark.timeout(3600)
 
 KILLS = int(os.environ.get("FOREBAY_KILLS", "20"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)

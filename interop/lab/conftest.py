@@ -1,6 +1,5 @@
 """The lab's own scripts, on a machine that can run them."""
 
-import fcntl
 import shutil
 import subprocess
 
@@ -38,9 +37,6 @@ def tshark(root):
 
 @pytest.fixture(scope="session")
 def siw(root):
-    """A guest with the kernel's own iWARP, and no other guest meanwhile."""
+    """What a guest takes that has the kernel's own iWARP."""
     laboratory.guest()
     laboratory.needs("the kernel's own iWARP cannot be built", "siw/build.sh")
-    with open(laboratory.LAB_DIR / "turn", "w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        yield
