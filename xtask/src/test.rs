@@ -62,7 +62,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
             steps.count("unit", || unit(&["--workspace"]));
             if !installed(NEXTEST) {
                 let why = format!("they need a process for each test, and there is no {NEXTEST}");
-                steps.skip("descriptor checks of the S3 door", &why);
+                steps.skip("checks of what a process opens, writes and copies", &why);
             }
         }
         if chosen("jit") {

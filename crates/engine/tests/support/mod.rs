@@ -14,6 +14,11 @@ use forebay_store::{
     VersionId,
 };
 
+/// Whether nobody else moves the counters of this process: nextest gives every test a process, and cargo gives it a thread.
+pub fn is_alone() -> bool {
+    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
+}
+
 /// Small enough that a test fills segments and grows the file.
 pub fn config() -> Config {
     Config {

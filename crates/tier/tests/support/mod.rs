@@ -21,6 +21,11 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 pub const NS: &str = "values";
 pub const TENANT: &str = "acme";
 
+/// Whether nobody else moves the counters of this process: nextest gives every test a process, and cargo gives it a thread.
+pub fn is_alone() -> bool {
+    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
+}
+
 /// The store below.
 pub type Below = Around<MemoryStore, Probe>;
 
