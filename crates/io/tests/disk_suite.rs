@@ -1,5 +1,6 @@
 //! What every disk must do, run over the simulation, memory, worker threads, and rings.
 
+mod skipping;
 mod suite;
 
 use std::future::Future;
@@ -9,6 +10,7 @@ use forebay_io::files::Directory;
 use forebay_io::ring;
 use forebay_io::sim::SimDisk;
 use forebay_io::{Disk, File, OpenOptions};
+use skipping::skip;
 use suite::block_on;
 
 /// On worker threads: the thread of the test has no ring.
@@ -58,7 +60,7 @@ fn on_ring<F: Future<Output = ()>>(config: ring::Config, check: impl FnOnce(Dire
                 driver.abort();
             }
             // Where it is forbidden the same checks ran on threads.
-            Err(reason) => eprintln!("no ring here: {reason}"),
+            Err(reason) => skip(&format!("no ring here: {reason}")),
         }
     });
 }

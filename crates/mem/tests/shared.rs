@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::hint::spin_loop;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -245,6 +246,17 @@ fn tempfile() -> OwnedFd {
     open(dir, flags, Mode::from_raw_mode(0o600)).unwrap()
 }
 
+/// Says that this machine has not what a test is about: that passes then, and `cargo xtask test` counts it as left out.
+fn skip(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or_default());
+    eprint!("SKIP {line}");
+    if let Some(told) = std::env::var_os("FOREBAY_SKIPPED") {
+        let told = File::options().create(true).append(true).open(told);
+        told.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
 /// Huge pages can be punched out of a sealed file for good, where there are no more of them: they are copied by the kernel.
 #[test]
 fn huge_pages_are_shared_where_there_are_some() {
@@ -254,7 +266,7 @@ fn huge_pages_are_shared_where_there_are_some() {
         .ok()
         .filter(|file| ftruncate(file, 2 * HUGE_PAGE_BYTES as u64).is_ok())
     else {
-        return;
+        return skip("the system has no huge pages to give");
     };
     fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     let ours = Region::from_fd(file.try_clone().unwrap()).unwrap();
@@ -270,7 +282,7 @@ fn huge_pages_are_shared_where_there_are_some() {
     assert!(!window.region().is_steady());
     // Without a huge page to be had, it fails, and nothing worse happens.
     if !window.write(3, b"hello") {
-        return;
+        return skip("the system has no huge page left");
     }
     let mut there = [0; 5];
     assert!(ours.read(HUGE_PAGE_BYTES + 5003, &mut there));

@@ -13,7 +13,7 @@ use forebay_store::{
     Seal, Source, Space, Store, StoreOptions, Upload,
 };
 use support::{
-    bytes, cluster, config, drain, fresh, get, open, put, rados, runtime, space, versioned,
+    bytes, cluster, config, drain, fresh, get, open, put, rados, runtime, skip, space, versioned,
 };
 
 /// Set for a test that was started by a test, to be killed by it.
@@ -365,8 +365,8 @@ fn a_namespace_is_not_deleted_under_a_writer() {
 
 #[test]
 fn no_cluster_is_an_error_and_no_wait_for_ever() {
-    if forebay_rados::librados_version().is_err() {
-        return;
+    if let Err(error) = forebay_rados::librados_version() {
+        return skip(&error.to_string());
     }
     let conf = std::env::temp_dir().join(format!("forebay-nowhere-{}", std::process::id()));
     // Nobody listens at port 1.

@@ -384,12 +384,13 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Of another user, whom only root can become; `None` where the program itself lies where that user may not look.
+    /// Of another user, whom only root can become; `None`, with that told, where the program itself lies where that user may not look.
     pub fn of_user(mut command: Command, uid: u32) -> Option<Ran> {
         match command.uid(uid).gid(uid).output() {
             Ok(output) => Some(Ran::new(output)),
             Err(error) => {
                 assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+                skip("another user may not look where the program lies");
                 None
             }
         }
