@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use crate::ceph::Ceph;
 use crate::runners::{self, SILENCE, SILENCE_OF_PYTEST};
 use crate::steps::{Counts, Unavailable, unfetched};
 use crate::tool::{NEXTEST, cargo, command, installed, root, target};
-use crate::venv::{debian, logged, prepare, quietly, tail};
+use crate::venv::{debian, logged, prepare, quietly, tail, was_cut_off};
 use crate::{counts, modules};
 
 /// A folder of tests.
@@ -20,7 +20,7 @@ pub struct Group {
     pub name: &'static str,
     /// What the tests run in.
     pub kind: Kind,
-    /// Whether it is a skip, and no failure, that its environment cannot be made, for whatever reason.
+    /// Whether it is a skip, and no failure, that its environment cannot be made for another reason than the network.
     pub optional: bool,
 }
 
@@ -64,7 +64,7 @@ pub const GROUPS: &[Group] = &[
     Group {
         name: "ceph",
         kind: Kind::Ceph("sdk"),
-        optional: true,
+        optional: false,
     },
     Group {
         name: "rust",
@@ -143,56 +143,70 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// An environment that was made, or why it was not.
+/// What groups run in, and what was to be there beside that and is not.
+#[derive(Default)]
 pub struct Prepared {
+    environments: Vec<Environment>,
+    /// By the names of the groups.
+    broken: Vec<(&'static str, Error)>,
+}
+
+/// An environment that was made, or why it was not.
+struct Environment {
     name: &'static str,
     python: Result<PathBuf>,
 }
 
-/// Makes every environment that these groups need, one after the other: pip is bound by the disk.
-pub fn prepare_all(groups: &[&'static Group]) -> Vec<Prepared> {
+/// Makes all that these groups need, one after the other: pip is bound by the disk.
+pub fn prepare_all(groups: &[&'static Group]) -> Prepared {
     let mut needed = groups.to_vec();
     if groups
         .iter()
         .any(|group| matches!(group.kind, Kind::Ceph(_)))
     {
-        needed.extend(over_ceph());
+        let more = |client: &&Group| !groups.iter().any(|group| group.name == client.name);
+        needed.extend(over_ceph().filter(more));
     }
-    let mut made: Vec<Prepared> = Vec::new();
+    let mut prepared = Prepared::default();
     for group in needed {
         let log = log(&format!("setup-{}", group.name));
-        if group.name == "cli"
-            && let Err(error) = debian(&PROGRAMS, &log)
-        {
-            // The tests of what is missing skip themselves.
-            eprintln!("interop cli: {error:#}");
+        let mut wanted = Vec::new();
+        if group.name == "cli" {
+            wanted.push(debian(&PROGRAMS, &log));
         }
-        if group.name == "exec"
-            && let Err(error) = debian(&COMPILERS, &log)
-        {
-            eprintln!("interop exec: {error:#}");
+        if group.name == "exec" {
+            wanted.push(debian(&COMPILERS, &log));
         }
-        let mut built = Ok(());
         if RUN_MODULES.contains(&group.name) {
-            // The tests of what is missing skip themselves; what does not compile is a failure.
-            match modules::prepare() {
-                Err(error) if error.is::<Unavailable>() => {
-                    eprintln!("interop {}: {error:#}", group.name);
-                }
-                Err(error) => built = Err(error),
-                Ok(()) => built = modules::build().map(drop),
+            let ready = modules::prepare();
+            wanted.push(ready.and_then(|()| modules::build().map(drop)));
+        }
+        // The tests of what is missing skip themselves. What this machine cannot have is no failure beside them.
+        for error in wanted.into_iter().filter_map(Result::err) {
+            match error.is::<Unavailable>() {
+                true => eprintln!("interop {}: {error:#}", group.name),
+                false => prepared.broken.push((group.name, error)),
             }
         }
+        let environments = &mut prepared.environments;
         if let Kind::Python(name) | Kind::Ceph(name) = group.kind
-            && !made.iter().any(|one| one.name == name)
+            && !environments.iter().any(|one| one.name == name)
         {
-            made.push(Prepared {
-                name,
-                python: built.and_then(|()| prepare(name, &log)),
-            });
+            let python = prepare(name, &log).map_err(|error| group.unprepared(error));
+            environments.push(Environment { name, python });
         }
     }
-    made
+    prepared
+}
+
+impl Group {
+    /// Why its environment is not there.
+    fn unprepared(&self, error: Error) -> Error {
+        match self.optional && !was_cut_off(&error) {
+            true => Unavailable(format!("{error:#}")).into(),
+            false => error,
+        }
+    }
 }
 
 /// Variables for the tests of a group.
@@ -206,8 +220,8 @@ fn over_ceph() -> impl Iterator<Item = &'static Group> {
 
 /// What groups run with.
 pub struct Runner<'a> {
-    /// Their environments.
-    pub prepared: &'a [Prepared],
+    /// What was made for them.
+    pub prepared: &'a Prepared,
     /// The server under test.
     pub binary: &'a Path,
     /// Variables for every test.
@@ -232,17 +246,16 @@ impl Runner<'_> {
         let _ = std::fs::remove_file(&log);
         let counts = match group.kind {
             Kind::Rust => self.rust(&log, more),
-            Kind::Python(environment) => match self.python(environment) {
-                Err(error) if group.optional => Ok(skipped(name, &error)),
-                python => python.and_then(|python| self.pytest(&[group.name], python, more, &log)),
-            },
+            Kind::Python(environment) => self
+                .python(environment)
+                .and_then(|python| self.pytest(&[group.name], python, more, &log)),
             Kind::Ceph(environment) => match Ceph::up(&CLUSTER) {
                 Err(error) if error.is::<Unavailable>() => Ok(skipped(name, &error)),
                 Err(error) => Err(error),
                 Ok(ceph) => self.beside(&ceph, group, environment, &log),
             },
         };
-        let counts = counts.unwrap_or_else(|error| {
+        let mut counts = counts.unwrap_or_else(|error| {
             if error.is::<Unavailable>() {
                 return skipped(name, &error);
             }
@@ -254,6 +267,11 @@ impl Runner<'_> {
         });
         if counts.failed > 0 {
             eprintln!("--- {}\n{}\n---", log.display(), tail(&log, 150));
+        }
+        let broken = self.prepared.broken.iter();
+        for (_, error) in broken.filter(|(of, _)| *of == group.name) {
+            eprintln!("interop {name}: {error:#}");
+            counts.failed += 1;
         }
         counts
     }
@@ -306,17 +324,18 @@ impl Runner<'_> {
     }
 
     fn python(&self, name: &str) -> Result<&Path> {
-        match self.prepared.iter().find(|one| one.name == name) {
-            Some(Prepared {
+        let mut environments = self.prepared.environments.iter();
+        match environments.find(|one| one.name == name) {
+            Some(Environment {
                 python: Ok(python), ..
             }) => Ok(python),
-            Some(Prepared {
+            Some(Environment {
                 python: Err(error), ..
             }) => {
                 let told = format!("no environment: {error:#}");
                 Err(match error.is::<Unavailable>() {
                     true => Unavailable(told).into(),
-                    false => anyhow::Error::msg(told),
+                    false => Error::msg(told),
                 })
             }
             None => Err(anyhow::anyhow!("no environment {name} was prepared")),
@@ -359,7 +378,7 @@ impl Runner<'_> {
     }
 }
 
-fn skipped(name: &str, why: &anyhow::Error) -> Counts {
+fn skipped(name: &str, why: &Error) -> Counts {
     eprintln!("SKIP interop {name}: {why:#}");
     Counts {
         skipped: 1,

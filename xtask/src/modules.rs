@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::steps::{Unavailable, unfetched};
 use crate::tool::{cargo, command, installed, output, target};
@@ -77,6 +77,8 @@ fn prepare_compiler() -> Result<()> {
         .status()?;
     match added.success() {
         true => Ok(()),
-        false => Err(Unavailable(format!("`rustup target add {TRIPLE}` failed: {added}")).into()),
+        false => Err(unfetched(anyhow!(
+            "`rustup target add {TRIPLE}` failed: {added}"
+        ))),
     }
 }

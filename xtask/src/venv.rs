@@ -6,10 +6,10 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 
 use crate::runners::last_lines;
-use crate::steps::unfetched;
+use crate::steps::{Unavailable, unfetched};
 use crate::tool::{command, installed, is_root, output, root, target};
 
 /// Tells which interpreter there is, itself and its version, whatever environment it is called from.
@@ -40,7 +40,7 @@ pub fn prepare(name: &str, log: &Path) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
-    can_make(log).map_err(unfetched)?;
+    can_make(log)?;
     quietly(command("python3").args(["-m", "venv"]).arg(&folder), log)?;
     quietly(
         command(&python)
@@ -63,17 +63,29 @@ pub fn prepare(name: &str, log: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Whether it was the network that kept pip from a package, and not that the index has none which this machine can use.
+pub fn was_cut_off(error: &Error) -> bool {
+    let said = format!("{error:#}");
+    let by_network = ["Retrying (Retry(", "HTTP error", "urllib3.exceptions"];
+    by_network.iter().any(|words| said.contains(words))
+}
+
 /// Makes sure that the interpreter can make environments: Debian has what it takes in a package of its own.
 fn can_make(log: &Path) -> Result<()> {
     let mut look = command("python3");
     look.args(["-c", "import ensurepip"]);
     match look.stderr(Stdio::null()).status()?.success() {
         true => Ok(()),
-        false => install(&["python3-venv"], log),
+        // Without it there are no clients at all, which continuous integration is told whatever the reason.
+        false => install(&["python3-venv"], log)
+            .map_err(|error| unfetched(Error::msg(format!("{error:#}")))),
     }
 }
 
-/// Debian's own clients, by the names of their programs. The error says why they cannot be had.
+/// Debian's own clients, by the names of their programs.
+///
+/// # Errors
+/// [`Unavailable`] where nothing can be installed, and where Debian has no such package; else why they could not be fetched.
 pub fn debian(packages: &[&str], log: &Path) -> Result<()> {
     let missing = packages.iter().copied().filter(|name| !installed(name));
     let missing: Vec<&str> = missing.collect();
@@ -84,20 +96,41 @@ pub fn debian(packages: &[&str], log: &Path) -> Result<()> {
 }
 
 fn install(missing: &[&str], log: &Path) -> Result<()> {
+    let not_here = |why: &str| {
+        let why = format!("{missing:?} are not installed and {why}");
+        Err(Unavailable(why).into())
+    };
     if !installed("apt-get") {
-        bail!("{missing:?} are not installed and there is no apt-get");
+        return not_here("there is no apt-get");
     }
     if !is_root()? {
-        bail!("{missing:?} are not installed and only root can install them");
+        return not_here("only root can install them");
     }
-    quietly(command("apt-get").args(["update", "-qq"]), log)?;
-    quietly(
-        command("apt-get")
-            .args(["install", "-y", "-qq", "--no-install-recommends"])
-            .args(missing)
-            .env("DEBIAN_FRONTEND", "noninteractive"),
-        log,
-    )
+    let apt = |words: &[&str]| {
+        let mut apt = command("apt-get");
+        apt.args(["-qq", "-o", "Acquire::Retries=3"])
+            .args(words)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("LC_ALL", "C");
+        quietly(&mut apt, log)
+    };
+    let install = [&["install", "-y", "--no-install-recommends"][..], missing].concat();
+    if apt(&install).is_ok() {
+        return Ok(());
+    }
+    // Old lists are the usual reason. Where some of them cannot be had, the packages may be in others.
+    let updated = apt(&["update"]);
+    apt(&install).map_err(|error| match updated.is_ok() && is_unknown(&error) {
+        true => Unavailable(format!("{error:#}")).into(),
+        false => unfetched(error),
+    })
+}
+
+/// Whether apt has all lists, and a package is in none of them.
+fn is_unknown(error: &Error) -> bool {
+    let said = format!("{error:#}");
+    let unknown = ["Unable to locate package", "has no installation candidate"];
+    unknown.iter().any(|words| said.contains(words)) && !said.contains("Failed to fetch")
 }
 
 /// Runs with its output appended to `log`.
@@ -127,4 +160,32 @@ pub fn logged<'a>(command: &'a mut Command, log: &Path) -> Result<&'a mut Comman
 pub fn tail(log: &Path, lines: usize) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     last_lines(&String::from_utf8_lossy(&bytes), lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_network_withheld_is_told_from_what_nobody_has() {
+        let cut_off = [
+            "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError': /simple/x/\n\
+             ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)",
+            "ERROR: HTTP error 503 while getting https://index/x-1-py3-none-any.whl",
+            "pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='index', port=443): Read timed out.",
+        ];
+        assert!(cut_off.iter().all(|said| was_cut_off(&Error::msg(*said))));
+        let none = "ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)\n\
+                    ERROR: No matching distribution found for x==1";
+        assert!(!was_cut_off(&Error::msg(none)));
+
+        let unknown = "E: Unable to locate package x";
+        assert!(is_unknown(&Error::msg(unknown)));
+        let no_lists =
+            format!("W: Failed to fetch http://mirror/InRelease  Could not connect\n{unknown}");
+        assert!(!is_unknown(&Error::msg(no_lists)));
+        assert!(!is_unknown(&Error::msg(
+            "E: Failed to fetch http://mirror/x.deb  Connection timed out"
+        )));
+    }
 }
