@@ -37,14 +37,16 @@ pub fn run(only: Option<&str>) -> Result<bool> {
     Ok(total.failed == 0)
 }
 
-/// The Rust clients under `interop/` are a workspace of their own, and so are the modules.
+/// The Rust clients under `interop/` are a workspace of their own, and so are the modules and the fuzzers.
 fn fmt() -> Result<()> {
     run_tool(cargo().args(["fmt", "--all", "--check"]))?;
     for manifest in ["interop/rust/Cargo.toml", "modules/Cargo.toml"] {
         let all = ["fmt", "--all", "--check", "--manifest-path", manifest];
         run_tool(cargo().args(all))?;
     }
-    Ok(())
+    // Without `--all`, which would have cargo look for what they depend on.
+    let fuzzers = ["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"];
+    run_tool(cargo().args(fuzzers))
 }
 
 fn clippy() -> Result<()> {

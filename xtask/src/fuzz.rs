@@ -5,7 +5,11 @@
 
 use anyhow::{Result, bail};
 
+use crate::steps::unfetched;
 use crate::tool::{cargo, installed, output, root, run as run_tool, target};
+
+/// Their workspace.
+const MANIFEST: &str = "fuzz/Cargo.toml";
 
 /// Runs every target, or only the one named, and tells which of them broke.
 pub fn run(seconds: u32, only: Option<&str>) -> Result<bool> {
@@ -30,6 +34,26 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<bool> {
     }
     println!("{} targets, {} broken", targets.len(), broken.len());
     Ok(broken.is_empty())
+}
+
+/// Compiles every target, and what the rooms have for fuzzers alone.
+///
+/// # Errors
+/// Why what they take could not be fetched; what does not compile.
+pub fn compile() -> Result<()> {
+    // What is fuzzed is made of what is shipped.
+    std::fs::copy(root().join("Cargo.lock"), root().join("fuzz/Cargo.lock"))?;
+    let fetch = ["fetch", "--quiet", "--manifest-path", MANIFEST];
+    run_tool(cargo().args(fetch)).map_err(unfetched)?;
+    run_tool(
+        cargo()
+            .args(["check", "--quiet", "--offline", "--manifest-path", MANIFEST])
+            .arg("--target-dir")
+            .arg(target().join("fuzz").join("check"))
+            .env("RUSTFLAGS", "--cfg fuzzing")
+            // Nothing is linked: libFuzzer itself, which takes a C++ compiler, need not be there.
+            .env("CUSTOM_LIBFUZZER_PATH", "/none/libFuzzer.a"),
+    )
 }
 
 fn fuzz(name: &str, seconds: u32) -> Result<()> {

@@ -54,8 +54,8 @@ enum Chore {
     },
     /// Every test, ending with one line of totals.
     Test {
-        /// Ten times as many crashes, 10000 transfers over each bad link, a minute of each history, and the suites of compiled functions:
-        /// jit and exec-jit.
+        /// Ten times as many crashes, 10000 transfers over each bad link, a minute of each history, the suites of compiled functions, jit and
+        /// exec-jit, and the fuzzers compiled.
         #[arg(long)]
         thorough: bool,
         /// Runs only this suite.

@@ -66,14 +66,17 @@ impl Steps {
         });
     }
 
-    /// Runs one step that counts for itself. An error is one failure.
+    /// Runs one step that counts for itself. An error is one failure, or a skip where it is [`Unavailable`].
     pub fn count(&mut self, name: &str, step: impl FnOnce() -> Result<Counts>) {
         eprintln!("==> {name}");
         let begun = Instant::now();
         let counts = step().unwrap_or_else(|error| {
-            eprintln!("{name}: {error:#}");
+            let unavailable = u64::from(error.is::<Unavailable>());
+            let word = if unavailable > 0 { "SKIP " } else { "" };
+            eprintln!("{word}{name}: {error:#}");
             Counts {
-                failed: 1,
+                failed: 1 - unavailable,
+                skipped: unavailable,
                 ..Counts::default()
             }
         });

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::counts;
 use crate::interop::{GROUPS, Group, Runner, prepare_all};
 use crate::runners::{self, SILENCE};
 use crate::steps::{Counts, Steps};
 use crate::tool::{NEXTEST, cargo, installed, run as run_tool, target};
+use crate::{counts, fuzz};
 
 /// Deaths of the server in the crash loop.
 const KILLS: u32 = 20;
@@ -36,7 +36,7 @@ const TOKEN_BYTES_THOROUGH: u32 = u32::MAX;
 const SIDE_BY_SIDE: usize = 3;
 
 /// Suites that are no groups of clients.
-const UNITS: [&str; 3] = ["unit", "jit", "doc"];
+const UNITS: [&str; 4] = ["unit", "jit", "fuzz", "doc"];
 
 /// The tests of functions again, by the runtime that releases have.
 const JIT: [&str; 4] = ["--package", "forebay-exec", "--features", "wasm-jit"];
@@ -71,6 +71,15 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                 false => steps.skip(
                     "jit",
                     "its compiler takes minutes to build; --only jit, or --thorough",
+                ),
+            }
+        }
+        if chosen("fuzz") {
+            match thorough || only.is_some() {
+                true => steps.run("fuzz", fuzz::compile),
+                false => steps.skip(
+                    "fuzz",
+                    "all is compiled anew for it; --only fuzz, or --thorough",
                 ),
             }
         }
