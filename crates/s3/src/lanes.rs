@@ -22,8 +22,8 @@ use tokio::sync::Notify;
 
 /// Buffers from this length on wait for those of other threads, too.
 const LARGE_BYTES_MIN: usize = 128 << 10;
-/// How long they wait: as long as a buffer of 1 MiB takes alone.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// How long they wait: as long as half a buffer of 1 MiB takes alone, on a clock that counts milliseconds.
+const PATIENCE: Duration = Duration::from_millis(1);
 /// Shorter buffers are not worth a wait: a turn costs about as much as 300 bytes of MD5.
 const SMALL_BYTES_MIN: usize = 2 << 10;
 /// After waits in vain so many buffers, at most, do not wait.
