@@ -203,7 +203,7 @@ impl Source for Inbound {
             demand: Arc::clone(&self.demand),
             filling: None,
             left: claims.length,
-            md5: (md5 || claims.md5.is_some()).then(|| Lane::new(claims.length)),
+            md5: (md5 || claims.md5.is_some()).then(Lane::new),
         };
         let claimed_md5 = claims.md5.take();
         let (mut received, claimed) = self.read(claims, &mut sink, own_crc).await?;

@@ -101,7 +101,7 @@ impl<L: Link> Source for Pull<L> {
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let also = self.also.as_ref().map(Checksum::algorithm);
         let mut made = Made {
-            md5: md5.then(|| Lane::new(claims.length)),
+            md5: md5.then(Lane::new),
             checksum: claims.algorithm.filter(|_| !own_crc).map(Hasher::new),
             also: also
                 .filter(|also| *also != Algorithm::Crc64Nvme)
