@@ -4,8 +4,7 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::check_bucket_name;
 use forebay_proto::s3::xml::{Bucket, bucket_location, list_all_my_buckets, parse_create_bucket};
 use forebay_store::{
-    ErrorKind, Item, ListOptions, NamespaceConfig, Space, Store, StoreError,
-    check_namespaces,
+    ErrorKind, Item, ListOptions, NamespaceConfig, Space, Store, StoreError, check_namespaces,
 };
 use http::StatusCode;
 use http::header::LOCATION;

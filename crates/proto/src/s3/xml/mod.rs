@@ -20,8 +20,8 @@ mod responses;
 mod scan;
 
 pub use bucket::{
-    Bucket, NewBucket, VersioningStatus, access_control_policy, bucket_location, list_all_my_buckets,
-    parse_create_bucket, parse_versioning, versioning,
+    Bucket, NewBucket, VersioningStatus, access_control_policy, bucket_location,
+    list_all_my_buckets, parse_create_bucket, parse_versioning, versioning,
 };
 pub use emit::{Owner, XmlWriter, escape_into};
 pub use execute::{
