@@ -67,8 +67,7 @@ impl Group {
     }
 
     /// Takes as much as there is room for, of what is longer.
-    fn cut(&mut self, room: usize) -> Group {
-        let mut room = room;
+    fn cut(&mut self, mut room: usize) -> Group {
         let lines = take_front(&mut self.lines, line_bytes, &mut room);
         Group {
             lines,
