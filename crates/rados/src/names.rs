@@ -164,7 +164,7 @@ pub(crate) fn unescape(escaped: &[u8]) -> Option<Vec<u8>> {
 
 /// Sections of a shard: entries of the two spaces, counters, times.
 pub(crate) const OBJECTS: u8 = b'o';
-const STAGED: u8 = b's';
+pub(crate) const STAGED: u8 = b's';
 /// What each gateway's changes add up to.
 pub(crate) const COUNTERS: &[u8] = b"c";
 /// Keys by when something of theirs expires.

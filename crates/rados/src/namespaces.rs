@@ -31,6 +31,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 16;
 /// How long deleting a namespace waits for changes under way.
 const DELETE_ATTEMPTS: usize = 100;
+/// The sections of all keys.
+const ALL_KEYS: [u8; 2] = [names::OBJECTS, names::STAGED];
 
 /// A namespace as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -355,7 +357,14 @@ impl Core {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Err(not_empty(name))
+        if self.has_keys(&namespace, &[names::OBJECTS]).await? {
+            return Err(not_empty(name));
+        }
+        // Of a gateway that died they end when it is swept. Whoever took that for keys would throw away uploads for nothing.
+        Err(StoreError::new(
+            ErrorKind::Busy,
+            format!("changes in the namespace {name:?} are under way"),
+        ))
     }
 
     /// Removes an empty namespace's journal; false when changes are under way, or begin meanwhile.
@@ -394,7 +403,7 @@ impl Core {
                 break;
             }
         }
-        if self.has_keys(namespace).await? {
+        if self.has_keys(namespace, &ALL_KEYS).await? {
             return Err(not_empty(&namespace.info().name));
         }
         // Uploads under way find out when they commit; until then somebody has to know of their stripes.
@@ -413,15 +422,15 @@ impl Core {
         }
     }
 
-    /// Whether the index of a namespace says that there are keys.
-    async fn has_keys(&self, namespace: &Namespace) -> Result<bool> {
+    /// Whether the index of a namespace says that there are keys in these sections.
+    async fn has_keys(&self, namespace: &Namespace, sections: &[u8]) -> Result<bool> {
         let mut has_keys = false;
         for shard in &namespace.shards {
-            for section in [names::OBJECTS, b's'] {
+            for section in sections {
                 let each = |_, value: Bytes| {
                     has_keys |= Entry::decode(&value).map_or(true, |entry| entry.known.is_some());
                 };
-                self.keys(&namespace.index, &shard.object, &[section], each)
+                self.keys(&namespace.index, &shard.object, &[*section], each)
                     .await?;
             }
         }
@@ -431,7 +440,7 @@ impl Core {
     /// Ends the deletion of a namespace that has no journal any more, which is made before its name is entered: who deleted it
     /// has died. One that has keys has lost its journal in another way.
     pub(crate) async fn end_deletion(&self, namespace: &Namespace) -> Result<()> {
-        if self.has_keys(namespace).await? {
+        if self.has_keys(namespace, &ALL_KEYS).await? {
             let name = &namespace.info().name;
             tracing::warn!(name, "the namespace has keys, and its journal is lost");
             return Ok(());

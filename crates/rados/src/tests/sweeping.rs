@@ -265,6 +265,45 @@ fn stripes_of_an_upload_that_outlives_its_namespace_are_swept() {
     });
 }
 
+/// Has a journal say something.
+async fn say(namespace: &Namespace, entries: Vec<(Vec<u8>, Vec<u8>)>) {
+    namespace.journal.enter(entries).await.unwrap();
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn changes_under_way_are_no_keys() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, "deleted").await;
+        let part = Address::staging("deleted", b"part");
+        put(&store, part, b"v").await;
+        store.settle().await.unwrap();
+        // A gateway died in the midst of a change.
+        let namespace = store.core().namespace("deleted").unwrap();
+        let pending = Pending {
+            named: Named::object(b"k".to_vec()),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let name = names::pending(u128::from(DEAD) << 64 | 1);
+        say(&namespace, vec![(name, pending.encode())]).await;
+        let deleted = async || store.delete_namespace("deleted").await.unwrap_err().kind();
+        assert_eq!(deleted().await, ErrorKind::Busy);
+        assert!(get(&store, part).await == b"v");
+        let key = Address::object("deleted", b"key");
+        put(&store, key, b"v").await;
+        store.settle().await.unwrap();
+        assert_eq!(deleted().await, ErrorKind::NamespaceNotEmpty);
+        store.delete(key, Default::default()).await.unwrap();
+        store.sweep().await.unwrap();
+        assert_eq!(deleted().await, ErrorKind::NamespaceNotEmpty);
+        store.delete(part, Default::default()).await.unwrap();
+        store.delete_namespace("deleted").await.unwrap();
+    });
+}
+
 #[test]
 #[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
 fn who_has_unregistered_is_swept_all_the_same() {
