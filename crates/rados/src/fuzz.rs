@@ -7,7 +7,7 @@ use crate::heads::record_of;
 use crate::names;
 use crate::namespaces::Registered;
 use crate::notices;
-use crate::orphans::Orphan;
+use crate::orphans::{Bereft, Orphan};
 use crate::record::{Entry, Head, Kept};
 use crate::under_way::{Garbage, Intent, Pending, Sum, Taken};
 
@@ -43,6 +43,10 @@ pub fn record(data: &[u8]) {
             again(
                 bytes,
                 Orphan::decode(bytes).ok().map(|orphan| orphan.encode()),
+            );
+            again(
+                bytes,
+                Bereft::decode(bytes).ok().map(|bereft| bereft.encode()),
             );
         }
         10 => name(bytes),

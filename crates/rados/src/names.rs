@@ -59,6 +59,11 @@ pub(crate) const CHANGES: &[u8] = b"changes";
 /// Whose lock has who looks through the pool.
 pub(crate) const ADOPTING: &[u8] = b"adopting";
 
+/// Stripes of a namespace that was deleted, which are to be removed.
+pub(crate) fn orphans(namespace: u32) -> Vec<u8> {
+    format!("orphans.{namespace}").into_bytes()
+}
+
 /// The object that stands for a gateway: whoever lives holds its lock.
 pub(crate) fn gateway(gateway: u64) -> Vec<u8> {
     format!("gateway.{gateway:016x}").into_bytes()

@@ -1,6 +1,6 @@
 //! Namespaces and tenants' bounds: keys of one object.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use crate::core::{Core, Namespace, Snapshot};
 use crate::error::{malformed, unknown, unread, unwritten};
 use crate::keeper::{REFRESH, Task};
 use crate::names::{self, NAMESPACES};
-use crate::record::{Entry, begin, writer};
+use crate::record::{Entry, Segment, begin, writer};
 use crate::sys::{Errno, Guard, Place, ReadOp, Watching, WriteOp};
+use crate::under_way::{Garbage, Intent};
 
 /// Sections of the object: namespaces, tenants, gateways, values that nobody needs; and the last namespace's number.
 pub(crate) const NAMESPACE: u8 = b'n';
@@ -349,9 +350,10 @@ impl Core {
     pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<()> {
         let namespace = self.namespace(name)?;
         self.expire(&namespace).await?;
+        let mut remembered = HashSet::new();
         for _ in 0..DELETE_ATTEMPTS {
             self.settle(&namespace).await?;
-            if self.close(&namespace).await? {
+            if self.close(&namespace, &mut remembered).await? {
                 // Nothing comes of it any more, whatever else of it could not be removed.
                 return self.unregister(&namespace).await.map_err(unknown);
             }
@@ -367,16 +369,20 @@ impl Core {
         ))
     }
 
-    /// Removes an empty namespace's journal; false when changes are under way, or begin meanwhile.
-    async fn close(&self, namespace: &Arc<Namespace>) -> Result<bool> {
+    /// Removes an empty namespace's journal; false when changes are under way, or begin meanwhile. `remembered` are the stripes that are
+    /// remembered already.
+    async fn close(
+        &self,
+        namespace: &Arc<Namespace>,
+        remembered: &mut HashSet<Segment>,
+    ) -> Result<bool> {
         let flushed = self.flush_journal(namespace).await;
         if let Err(Errno(libc::ENOENT)) = flushed {
             return Ok(true);
         }
         let mut version = 0;
         let mut after = Vec::new();
-        let mut intents = Vec::new();
-        let mut garbage = Vec::new();
+        let mut left = Vec::new();
         loop {
             let mut op = ReadOp::new(&namespace.index);
             op.omap(&after, b"", 1024);
@@ -393,11 +399,12 @@ impl Core {
             let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
             for (name, value) in &pairs {
                 after = name.to_vec();
-                match name.first() {
+                let segment = match name.first() {
                     Some(b'p') => return Ok(false),
-                    Some(b'i') => intents.push((name.clone(), value.clone())),
-                    _ => garbage.push(value.clone()),
-                }
+                    Some(b'i') => Intent::decode(value).map(|intent| intent.segment),
+                    _ => Garbage::decode(value).map(|garbage| garbage.segment),
+                };
+                left.extend(segment.ok().filter(|segment| !remembered.contains(segment)));
             }
             if !more || pairs.is_empty() {
                 break;
@@ -407,7 +414,8 @@ impl Core {
             return Err(not_empty(&namespace.info().name));
         }
         // Uploads under way find out when they commit; until then somebody has to know of their stripes.
-        self.remember_orphans(namespace, &intents, &garbage).await?;
+        self.remember_orphans(namespace, &left).await?;
+        remembered.extend(left);
         let mut op = WriteOp::new(&namespace.index).guard(Guard::Version(version));
         op.remove();
         let object = namespace.journal.object();

@@ -15,7 +15,7 @@ use crate::error::{Parts, shown, unread, unwritten};
 use crate::index::Settle;
 use crate::names::{self, INTENTS, NAMESPACES, PENDING};
 use crate::namespaces::GATEWAYS;
-use crate::orphans::{ORPHANS, Orphan};
+use crate::orphans::{Bereft, ORPHANS, Orphan};
 use crate::record::Entry;
 use crate::sys::{Errno, Guard, Lease, ReadOp, WriteOp};
 use crate::under_way::{Garbage, Intent, Named, Pending, Sum};
@@ -37,15 +37,16 @@ impl Core {
         let _only = self.sweeping.lock().await;
         let mut parts = Parts::default();
         let mut gateways = BTreeSet::new();
-        let mut orphans = Vec::new();
+        let (mut orphans, mut bereft) = (Vec::new(), Vec::new());
         let each = |name: Bytes, value: Bytes| {
             if let Some(digits) = name.strip_prefix(GATEWAYS) {
                 let gateway = std::str::from_utf8(digits).ok();
                 gateways.extend(gateway.and_then(|text| u64::from_str_radix(text, 16).ok()));
-            } else if name.starts_with(ORPHANS)
-                && let Ok(orphan) = Orphan::decode(&value)
-            {
-                orphans.push((name, orphan));
+            } else if name.starts_with(ORPHANS) {
+                match Bereft::decode(&value) {
+                    Ok(found) => bereft.push(found),
+                    Err(_) => orphans.extend(Orphan::decode(&value).map(|orphan| (name, orphan))),
+                }
             }
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
@@ -58,9 +59,12 @@ impl Core {
         }
         let orphans = parts.done("orphans", self.orphaned(orphans).await);
         let orphans = orphans.unwrap_or_default();
+        let bereft = parts.done("orphans", self.bereft(bereft).await);
+        let bereft = bereft.unwrap_or_default();
         let writers = orphans
             .iter()
-            .map(|(_, orphan)| names::gateway_of(orphan.segment.id));
+            .map(|(_, orphan)| names::gateway_of(orphan.segment.id))
+            .chain(bereft.iter().flat_map(|(_, writers)| writers.clone()));
         let asked = gateways.iter().copied().chain(writers).collect();
         let dead = self.find_dead(&asked, &mut parts).await;
         let mut swept = 0;
@@ -74,6 +78,16 @@ impl Core {
             let left = by == self.gateway && !self.held.has(orphan.segment.id);
             if left || dead.contains(&by) {
                 parts.done("orphans", self.remove_orphan(&name, &orphan).await);
+            }
+        }
+        for (of, writers) in bereft {
+            if writers.is_empty() {
+                parts.done("orphans", self.forget_bereft(&of).await);
+            }
+            for writer in writers {
+                if writer == self.gateway || dead.contains(&writer) {
+                    parts.done("orphans", self.remove_orphans_of(&of, writer).await);
+                }
             }
         }
         // Asking made an object of those that nobody knew any more.

@@ -9,7 +9,7 @@ use forebay_store::{
 use super::record;
 use crate::names;
 use crate::namespaces::Registered;
-use crate::orphans::Orphan;
+use crate::orphans::{Bereft, Orphan};
 use crate::record::{Entry, Head, Kept, Layout, Segment, Value};
 use crate::under_way::{Garbage, Intent, Named, Pending, Sum, Taken};
 
@@ -96,6 +96,24 @@ fn absurd_numbers_are_refused() {
         id: None,
     };
     assert!(Orphan::decode(&orphan.encode()).is_err());
+}
+
+#[test]
+fn what_is_said_of_orphans_is_not_taken_for_something_else() {
+    let bereft = Bereft {
+        namespace: "ns".to_owned(),
+        id: 7,
+    };
+    assert_eq!(Bereft::decode(&bereft.encode()), Ok(bereft.clone()));
+    assert!(Orphan::decode(&bereft.encode()).is_err());
+    for id in [None, Some(7)] {
+        let orphan = Orphan {
+            namespace: "ns".to_owned(),
+            segment: segment_of(5 << 20),
+            id,
+        };
+        assert!(Bereft::decode(&orphan.encode()).is_err());
+    }
 }
 
 fn value(layout: Layout) -> Value {

@@ -272,6 +272,56 @@ async fn say(namespace: &Namespace, entries: Vec<(Vec<u8>, Vec<u8>)>) {
 
 #[test]
 #[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn stripes_of_a_namespace_are_no_burden_to_the_registry() {
+    const SEGMENTS: usize = 2500;
+    let cluster = cluster();
+    runtime().block_on(async {
+        let (config, clock) = (short_lived(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "gone").await;
+        let (core, namespace) = (one.core(), one.core().namespace("gone").unwrap());
+        let other = two.core().gateway;
+        let later = core.now() + 3_600_000;
+        let mut garbage = Vec::new();
+        let mut add = |id: u128| {
+            let segment = Segment {
+                id,
+                len: 1 << 20,
+                stripe_bytes: 4 << 20,
+            };
+            let entry = Garbage::of(segment).encode();
+            garbage.push((names::garbage(later, id), entry));
+            segment
+        };
+        for _ in 1..SEGMENTS {
+            add(core.number());
+        }
+        // One of the other gateway's, which removes it itself.
+        let theirs = add(u128::from(other) << 64 | 1);
+        say(&namespace, garbage).await;
+        let stripe = names::stripe(theirs.id, 0);
+        let mut op = WriteOp::new(&namespace.stripes);
+        op.write_full(b"stripe");
+        let written = core.access.write(&namespace.stripes, &stripe, op, None, 0);
+        written.await.unwrap();
+        one.delete_namespace("gone").await.unwrap();
+        assert_eq!(registered_orphans(&one).await, 1);
+        one.sweep().await.unwrap();
+        let mut lines = Vec::new();
+        let object = names::orphans(namespace.id);
+        let each = |name: bytes::Bytes, _| lines.push(name);
+        core.keys(&core.registry, &object, b"", each).await.unwrap();
+        assert_eq!(lines, [format!("{:032x}", theirs.id)], "the other's");
+        two.sweep().await.unwrap();
+        assert_eq!(registered_orphans(&two).await, 0);
+        assert!(names_in(&namespace.stripes).await.unwrap().is_empty());
+        let left = names_in(&core.registry).await.unwrap();
+        assert!(!left.contains(&object), "its object is gone");
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
 fn changes_under_way_are_no_keys() {
     let cluster = cluster();
     runtime().block_on(async {
