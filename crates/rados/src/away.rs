@@ -11,6 +11,7 @@ use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
 use crate::heads::Seen;
 use crate::record::{Layout, Value};
+use crate::stripes::Copied;
 use crate::under_way::Named;
 use crate::upload::Content;
 
@@ -54,7 +55,8 @@ impl Core {
         }
     }
 
-    /// See [`forebay_store::Store::let_go`].
+    /// See [`forebay_store::Store::let_go`]. Of a long object of another hand the bytes go to stripes first, which whoever reads it finds, and go
+    /// from there when this is asked for again.
     pub async fn let_go(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -62,6 +64,19 @@ impl Core {
         seen: &Meta,
         away: Away,
     ) -> Result<()> {
+        if seen.size > u64::from(self.config.object_bytes) {
+            let spread = Spread {
+                core: self,
+                namespace,
+                named,
+                seen,
+                copy: None,
+            };
+            let (was_spread, _) = self.change(namespace, named, false, spread).await?;
+            if was_spread {
+                return Err(StoreError::moved());
+            }
+        }
         let let_go = Relocate {
             core: self,
             namespace,
@@ -103,6 +118,42 @@ impl Core {
             meta,
             replaced: true,
         })
+    }
+}
+
+/// A value being moved to stripes that is one long object.
+struct Spread<'s> {
+    core: &'s Arc<Core>,
+    namespace: &'s Arc<Namespace>,
+    named: &'s Named,
+    seen: &'s Meta,
+    copy: Option<Copied>,
+}
+
+impl Decide for Spread<'_> {
+    /// Whether it was one.
+    type Answer = bool;
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<bool>> {
+        let (core, namespace, named) = (self.core, self.namespace, self.named);
+        let found = core.rewriting(namespace, named, seen, Some(self.seen.version));
+        let Some((value, mut draft)) = found.await? else {
+            return Ok(Decision::Again);
+        };
+        value.meta().check_seen(Some(self.seen))?;
+        if !matches!(value.layout, Layout::Inline(_)) {
+            return Ok(Decision::Leave(false));
+        }
+        let moved = core.moved_out(namespace, named, seen, &value, &mut self.copy);
+        let Some(segments) = moved.await? else {
+            return Ok(Decision::Again);
+        };
+        let intents = segments.iter().map(|segment| segment.id).collect();
+        draft.relocate(value, Layout::Striped(segments));
+        let mut step = Step::new(draft);
+        step.intents = intents;
+        step.life = self.copy.as_ref().map(|copy| copy.life);
+        Ok(Decision::Do(step, true))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use forebay_mem::{Buf, BufMut};
 use forebay_store::{Body, ByteRange, ErrorKind, Meta, Object, Result, StoreError, VersionId};
@@ -358,13 +358,15 @@ impl Core {
             Layout::Inline(_) if wanted.is_empty() => return Ok(Some(body)),
             Layout::Inline(sums) => sums,
         };
-        // Only another hand writes such: it is read as it is asked for, and an error if it changes meanwhile.
+        // Only another hand writes such: it is read as it is asked for, and an error if that hand writes it again meanwhile.
         if value.size > u64::from(self.config.object_bytes) {
             let object = WholeObject {
                 named: named.clone(),
-                version: seen.version,
+                seq: value.seq,
+                version: AtomicU64::new(seen.version),
                 sums: sums.clone(),
                 size: value.size,
+                moved: OnceLock::new(),
             };
             body.pieces = Pieces::inline(object, wanted);
             return Ok(Some(body));
@@ -420,26 +422,58 @@ impl Core {
         namespace: &Namespace,
         of: &WholeObject,
         range: Range<u64>,
-        bufs: Vec<BufMut>,
+        mut bufs: Vec<BufMut>,
     ) -> Result<VecDeque<Buf>> {
         let blocks = blocks_of(&range, of.size);
         let (place, object) = namespace.object(of.named.space, &of.named.key);
         let len = room_of(&bufs);
-        let mut op = ReadOp::new(place);
-        op.assert_version(of.version);
-        op.read_all(blocks.start, bufs);
-        let read = match self.access.read(place, &object, op, len).await {
-            Ok(read) => read,
-            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
-                return Err(StoreError::new(
-                    ErrorKind::Io,
-                    "the object was changed by another hand while it was read",
-                ));
+        for _ in 0..LOOKS {
+            if let Some((segment, _)) = of.moved.get() {
+                let read = self.read_stripe(&namespace.stripes, *segment, range, bufs);
+                return read.await;
             }
-            Err(errno) => return Err(unread(errno, &shown(&of.named.key))),
-        };
-        let sums = from(&of.sums, blocks.start);
-        checked(&of.named.key, read.data, blocks, sums, range)
+            let mut op = ReadOp::new(place);
+            op.assert_version(of.version.load(Relaxed));
+            op.read_all(blocks.start, bufs);
+            match self.access.read(place, &object, op, len).await {
+                Ok(read) => {
+                    let sums = from(&of.sums, blocks.start);
+                    return checked(&of.named.key, read.data, blocks, sums, range);
+                }
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {}
+                Err(errno) => return Err(unread(errno, &shown(&of.named.key))),
+            }
+            self.follow(namespace, of).await?;
+            // Who waited for others here might wait for what itself holds.
+            bufs = self.some_now(len);
+            if room_of(&bufs) < len {
+                break;
+            }
+        }
+        Err(changing(&of.named.key))
+    }
+
+    /// Finds out where a value is that was not where it had been; an error when it is no more.
+    async fn follow(&self, namespace: &Namespace, of: &WholeObject) -> Result<()> {
+        let seen = self.look_raw(namespace, &of.named).await?;
+        let now = seen.as_ref().and_then(|seen| {
+            let value = seen.head.as_ref()?.current.as_ref()?;
+            (value.seq == of.seq).then_some((seen.version, &value.layout))
+        });
+        match now {
+            Some((version, Layout::Inline(sums))) if *sums == of.sums => {
+                of.version.store(version, Relaxed);
+                Ok(())
+            }
+            Some((_, Layout::Striped(segments))) if segments.len() == 1 => {
+                let _ = of.moved.set((segments[0], self.pins.pin(segments)));
+                Ok(())
+            }
+            _ => Err(StoreError::new(
+                ErrorKind::Io,
+                "the object was changed by another hand while it was read",
+            )),
+        }
     }
 }
 

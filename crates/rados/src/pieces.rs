@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
+use crate::core::Pinned;
 use crate::record::{BLOCK_BYTES, Segment};
 use crate::stripes::{PIECE_BYTES, blocks_of};
 use crate::under_way::Named;
@@ -15,12 +17,17 @@ pub(crate) enum PieceAt {
     Inline(Arc<WholeObject>, Range<u64>),
 }
 
-/// A value that is the data of its key's object, as long as that has this version.
+/// A value that is the data of its key's object, as long as that has this version. The record may change meanwhile, and the value be moved to
+/// stripes.
 pub(crate) struct WholeObject {
     pub named: Named,
-    pub version: u64,
+    /// The value's number among those of its key.
+    pub seq: u64,
+    pub version: AtomicU64,
     pub sums: Vec<u32>,
     pub size: u64,
+    /// Where it was moved.
+    pub moved: OnceLock<(Segment, Pinned)>,
 }
 
 impl PieceAt {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use forebay_mem::BLOCK_MAX_BYTES;
 use forebay_store::limits::VALUE_BYTES_MAX;
-use forebay_store::{ByteRange, Item, ListOptions, NamespaceConfig, Upload};
+use forebay_store::{
+    Attributes, Away, Body, ByteRange, Item, ListOptions, NamespaceConfig, Upload,
+};
 
 use super::*;
 use crate::change::{Decide, Decision, Step};
@@ -299,6 +301,53 @@ fn a_key_that_the_index_does_not_know_is_entered() {
         assert_eq!(keys(&store).await, [b"a", b"b", b"c"]);
         let usage = store.usage(Scope::Namespace(NS)).unwrap();
         assert_eq!((usage.objects, usage.bytes), (3, 3 * STRIPED as u64));
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn a_long_object_is_read_to_its_end_whatever_becomes_of_its_record() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let value = bytes(3, 2 * STRIPED);
+        write_as_another(core, &namespace, b"long", &value).await;
+        let key = at(b"long");
+        let mut object = store.retrieve(key, None, ByteRange::Full).await.unwrap();
+        let mut read = Vec::new();
+        let away = Away(1);
+        for step in 0.. {
+            let Some(buf) = object.body.next().await.unwrap() else {
+                break;
+            };
+            read.extend_from_slice(&buf);
+            match step {
+                0 => {
+                    let mut tags = Attributes::EMPTY.to_builder();
+                    tags.insert("tags", b"x");
+                    let tags = tags.build().unwrap();
+                    store.amend(key, None, None, tags).await.unwrap();
+                }
+                1 => core.fence(&namespace, &named(b"long")).await.unwrap(),
+                2 => {
+                    let meta = store.stat(key, None).await.unwrap();
+                    let moved = store.let_go(key, &meta, away).await.unwrap_err();
+                    assert_eq!(moved.kind(), ErrorKind::PreconditionFailed);
+                }
+                _ => {}
+            }
+        }
+        assert!(read == value, "{} bytes", read.len());
+        // Its bytes are in stripes now, and go from there.
+        assert!(get(&store, key).await == value);
+        let meta = store.stat(key, None).await.unwrap();
+        store.let_go(key, &meta, away).await.unwrap();
+        let gone = store.retrieve(key, None, ByteRange::Full).await;
+        assert!(gone.is_err_and(|error| error.away().is_some()));
         is_clean(&store).await;
     });
 }
