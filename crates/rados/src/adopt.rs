@@ -25,7 +25,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 const NAMED_MAX: usize = 1000;
 
 /// Names of objects, by the forebay namespace that they are in.
-type Batch = HashMap<String, Vec<Vec<u8>>>;
+type Batch = HashMap<String, Found>;
+
+#[derive(Default)]
+struct Found {
+    keys: Vec<Vec<u8>>,
+    /// Objects whose names are no keys.
+    named: Vec<Vec<u8>>,
+}
 
 /// Looks through the pool now and every so often, as the configuration says. Who has begun holds a lock until it is due again: nobody else
 /// begins meanwhile.
@@ -76,6 +83,12 @@ impl Core {
     pub async fn adopt_all(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<Adopted> {
         let mut adopted = Adopted::default();
         let mut keys = names_in(namespace.data()).await?;
+        for object in names_in(namespace.named()).await? {
+            match self.key_of(namespace.named(), &object).await {
+                Ok(key) => keys.extend(key),
+                failed => adopted.unless_unreadable(failed)?,
+            }
+        }
         for shard in &namespace.shards {
             let mut listed = HashSet::new();
             let each = |name: Bytes, value: Bytes| {
@@ -88,7 +101,7 @@ impl Core {
                 .await?;
             keys.retain(|key| !listed.remove(key));
             // What is left was removed by another hand, or is new: the object tells.
-            for key in listed.into_iter().filter(|key| !key.contains(&0)) {
+            for key in listed {
                 self.find_out(namespace, Named::object(key));
             }
         }
@@ -119,8 +132,17 @@ impl Core {
             let Some(batch) = names.next().await? else {
                 return Ok(adopted);
             };
-            for (name, keys) in batch {
+            for (name, found) in batch {
                 if let Ok(namespace) = self.namespace(&name) {
+                    let mut keys = found.keys;
+                    for object in found.named {
+                        match self.key_of(namespace.named(), &object).await {
+                            Ok(key) => keys.extend(key),
+                            Err(error) => {
+                                tracing::debug!(%error, object = shown(&object), "it is left as it is");
+                            }
+                        }
+                    }
                     adopted += self.adopt_unlisted(&namespace, keys).await?;
                 }
             }
@@ -158,11 +180,16 @@ impl Core {
         let base = self.config.base.clone();
         Ok(Listing::by(pool, move |batch: &mut Batch, space, name| {
             let space = std::str::from_utf8(space).unwrap_or_default();
-            let Some(namespace) = names::namespace_of(&base, space) else {
+            let keys = names::namespace_of(&base, space);
+            let Some(namespace) = keys.or_else(|| names::named_of(&base, space)) else {
                 return false;
             };
-            let keys = batch.entry(namespace.to_owned()).or_default();
-            keys.push(name.to_vec());
+            let found = batch.entry(namespace.to_owned()).or_default();
+            let names = match keys {
+                Some(_) => &mut found.keys,
+                None => &mut found.named,
+            };
+            names.push(name.to_vec());
             true
         }))
     }

@@ -9,7 +9,7 @@ use forebay_store::{ErrorKind, Result, Space, StoreError, Versioning};
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread, unwritten};
 use crate::kept::{LOOK_BYTES, Pages, decode};
-use crate::names;
+use crate::names::{self, Home};
 use crate::record::{Entry, Head, Value};
 use crate::sys::{Errno, Guard, Read, ReadOp, WriteOp};
 use crate::under_way::{Named, Pending};
@@ -74,6 +74,8 @@ enum Found {
     Foreign(Seen, u64, i64),
     /// Its record does not follow its format: the same, without that.
     Unreadable(Seen, u64, i64),
+    /// Of a namespace that had this name before, where no other hand writes.
+    Former(Seen),
 }
 
 impl Found {
@@ -82,7 +84,7 @@ impl Found {
     fn readable(self, named: &Named) -> Result<(Seen, bool)> {
         match self {
             Found::Ours(seen) => Ok((seen, true)),
-            Found::Foreign(seen, ..) => Ok((seen, false)),
+            Found::Foreign(seen, ..) | Found::Former(seen) => Ok((seen, false)),
             Found::Unreadable(..) => Err(malformed(&shown(&named.key))),
         }
     }
@@ -107,7 +109,7 @@ impl Core {
         let (seen, read) = match found {
             None => (Seen::absent(0), None),
             Some((Found::Ours(seen), read)) => (seen, Some(read)),
-            Some((Found::Foreign(..) | Found::Unreadable(..), _)) => {
+            Some((Found::Foreign(..) | Found::Unreadable(..) | Found::Former(_), _)) => {
                 let seen = Box::pin(self.adopt(namespace, named, false)).await?;
                 // What was read along was read before.
                 (seen, None)
@@ -174,7 +176,10 @@ impl Core {
             let (version, time) = match self.find(namespace, named, |_| {}, 0).await? {
                 None => return Ok(()),
                 Some((
-                    Found::Ours(seen) | Found::Foreign(seen, ..) | Found::Unreadable(seen, ..),
+                    Found::Ours(seen)
+                    | Found::Foreign(seen, ..)
+                    | Found::Unreadable(seen, ..)
+                    | Found::Former(seen),
                     read,
                 )) => (seen.version, read.stat.map(|(_, time)| time)),
             };
@@ -229,8 +234,10 @@ impl Core {
             claim: claim.map(u128::from_le_bytes),
             remembered: false,
         };
+        let is_key = names::home(named.space, &named.key) == Home::Data;
         let found = match ours {
             true => Found::Ours(seen),
+            false if !is_ours && !is_key => Found::Former(seen),
             false if !is_readable => Found::Unreadable(seen, size, time),
             false => Found::Foreign(seen, size, time),
         };
@@ -247,13 +254,19 @@ impl Core {
     ) -> Result<Seen> {
         // Else it may be a value of the namespace that has this name now.
         self.check_there(namespace).await?;
-        let is_named = !named.key.contains(&0) && named.space == Space::Objects;
+        let is_key = names::home(named.space, &named.key) == Home::Data;
         for _ in 0..LOOKS {
             let found = self.find(namespace, named, |_| {}, 0).await?;
             let (seen, size, time) = match found.map(|(found, _)| found) {
                 None => return Ok(Seen::absent(0)),
                 Some(Found::Ours(seen)) => return Ok(seen),
-                Some(Found::Foreign(seen, size, time)) if is_named || unreadable => {
+                Some(Found::Former(seen)) => {
+                    // It was not of a later one: this one is still there.
+                    self.check_there(namespace).await?;
+                    self.remove_former(namespace, named, seen.version).await?;
+                    continue;
+                }
+                Some(Found::Foreign(seen, size, time)) if is_key || unreadable => {
                     (seen, size, time)
                 }
                 Some(Found::Unreadable(seen, size, time)) if unreadable => (seen, size, time),
@@ -273,6 +286,22 @@ impl Core {
             }
         }
         Err(changing(&named.key))
+    }
+
+    /// Removes what came for a namespace that is gone, if it is still that.
+    async fn remove_former(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        version: u64,
+    ) -> Result<()> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut op = WriteOp::new(place).guard(Guard::Version(version));
+        op.remove();
+        match self.access.write(place, &object, op, None, 0).await {
+            Ok(_) | Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+        }
     }
 
     /// The value that a foreign object is; `None` when it changed meanwhile.

@@ -21,6 +21,9 @@ pub(crate) struct Spaces {
     pub index: String,
 }
 
+/// How the RADOS namespace ends of values whose keys no object name can hold.
+const NAMED: &str = "//named";
+
 impl Spaces {
     pub fn new(base: &str, namespace: &str) -> Spaces {
         let data = match base {
@@ -28,7 +31,7 @@ impl Spaces {
             base => format!("{base}/{namespace}"),
         };
         Spaces {
-            named: format!("{data}//named"),
+            named: format!("{data}{NAMED}"),
             staging: format!("{data}//staging"),
             stripes: format!("{data}//stripes"),
             index: format!("{data}//index"),
@@ -44,6 +47,11 @@ pub(crate) fn namespace_of<'s>(base: &str, space: &'s str) -> Option<&'s str> {
         base => space.strip_prefix(base)?.strip_prefix('/')?,
     };
     (!name.is_empty() && !name.contains('/')).then_some(name)
+}
+
+/// The forebay namespace whose values are there whose keys no object name can hold.
+pub(crate) fn named_of<'s>(base: &str, space: &'s str) -> Option<&'s str> {
+    namespace_of(base, space.strip_suffix(NAMED)?)
 }
 
 /// The RADOS namespace of what belongs to no forebay namespace.
@@ -358,6 +366,10 @@ mod tests {
         }
         assert_eq!(namespace_of("base", &spaces.data), Some(".."));
         assert_eq!(namespace_of("", "bucket"), Some("bucket"));
+        assert_eq!(named_of("base", &spaces.named), Some(".."));
+        assert_eq!(named_of("", "bucket//named"), Some("bucket"));
+        assert_eq!(named_of("", "bucket"), None);
+        assert_eq!(named_of("", "//named"), None);
         for (base, not_data) in [
             ("base", &*spaces.stripes),
             ("base", "bases/n"),

@@ -307,6 +307,47 @@ fn a_key_that_the_index_does_not_know_is_entered() {
 
 #[test]
 #[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
+fn a_key_that_no_name_holds_is_entered() {
+    let cluster = cluster();
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, at(b"a\0"), &bytes(1, STRIPED)).await;
+        store.settle().await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let head = head_of(&store, &namespace, b"a\0").await;
+        let head = Head {
+            key: Some(b"b\0".to_vec()),
+            ..Head::clone(&head)
+        };
+        create_late(&store, &namespace, b"b\0", &head).await;
+        assert_eq!(store.adopt(NS).await.unwrap().more, 1);
+        assert_eq!(store.adopt(NS).await.unwrap().more, 0);
+        assert_eq!(keys(&store).await, [b"a\0", b"b\0"]);
+        is_clean(&store).await;
+        // What comes for a namespace of this name that is gone is nobody's.
+        for key in [b"a\0", b"b\0"] {
+            store.delete(at(key), Default::default()).await.unwrap();
+        }
+        store.delete_namespace(NS).await.unwrap();
+        space(&store, NS).await;
+        create_late(&store, &namespace, b"b\0", &head).await;
+        let gone = store.stat(at(b"b\0"), None).await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        create_late(&store, &namespace, b"b\0", &head).await;
+        assert_eq!(store.adopt(NS).await.unwrap().more, 0);
+        assert!(keys(&store).await.is_empty());
+        let there = names_in(namespace.named()).await.unwrap();
+        assert!(there.is_empty(), "it is gone");
+        put(&store, at(b"b\0"), b"new").await;
+        assert_eq!(get(&store, at(b"b\0")).await, b"new");
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+#[ignore = "needs FOREBAY_CEPH_CONF: cargo xtask ceph"]
 fn a_long_object_is_read_to_its_end_whatever_becomes_of_its_record() {
     let cluster = cluster();
     runtime().block_on(async {
