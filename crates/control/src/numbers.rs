@@ -203,7 +203,9 @@ impl<S: Store> Identities<S> {
     }
 
     /// The number that something gets which wants `wanted`, or any: then the lowest that it has, if it has one.
+    /// One that nothing is shown under is free: what has it has another besides.
     fn number_for(&self, what: Option<&What>, wanted: Option<u32>) -> Result<u32> {
+        let shown = self.nvme.published();
         let known = self.nvme.known.read();
         let is_free = |nsid: &u32| !known.published.contains_key(nsid);
         match wanted {
@@ -211,7 +213,7 @@ impl<S: Store> Identities<S> {
                 Kind::Invalid,
                 format!("{nsid} is not a namespace identifier: 1 to {NSID_MAX}"),
             )),
-            Some(nsid) => match known.published.get(&nsid) {
+            Some(nsid) => match shown.iter().find(|one| one.nsid == nsid) {
                 Some(holder) if what != Some(&holder.what) => Err(Error::new(
                     Kind::Exists,
                     format!("namespace identifier {nsid} belongs to {}", holder.what),
@@ -240,7 +242,10 @@ impl<S: Store> Identities<S> {
     ) -> Result<Arc<Published>> {
         loop {
             let nsid = self.number_for(Some(&what), wanted)?;
-            let held = self.nvme.known.read().published.get(&nsid).cloned();
+            let mut held = self.nvme.known.read().published.get(&nsid).cloned();
+            if held.take_if(|held| held.what != what).is_some() {
+                self.forget_numbers(&[nsid]).await?;
+            }
             let mut others = self.numbers_of(&what);
             others.retain(|other| *other != nsid);
             let made = match held {

@@ -261,6 +261,14 @@ async fn what_was_moved_halfway_has_one_number() {
         assert_eq!(numbers(&store).await, [record]);
         assert_eq!(identities.published(), [disk]);
     }
+    // Of its two numbers the one that it is not shown under is free to others.
+    let other = torn().await;
+    let identities = open(&other).await;
+    let taken = identities.publish_block("other", Some(5)).await;
+    assert_eq!(taken.unwrap_err().kind, Kind::Exists);
+    identities.publish_block("other", Some(7)).await.unwrap();
+    let disk = identities.publish_block("disk", None).await.unwrap();
+    assert_eq!((disk.nsid, identities.published().len()), (5, 2));
     open(&store).await.unpublish_block("disk").await.unwrap();
     assert!(numbers(&store).await.is_empty());
 }
