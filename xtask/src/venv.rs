@@ -109,6 +109,7 @@ fn install(missing: &[&str], log: &Path) -> Result<()> {
     let apt = |words: &[&str]| {
         let mut apt = command("apt-get");
         apt.args(["-qq", "-o", "Acquire::Retries=3"])
+            .args(["-o", "DPkg::Lock::Timeout=600"])
             .args(words)
             .env("DEBIAN_FRONTEND", "noninteractive")
             .env("LC_ALL", "C");
@@ -136,11 +137,18 @@ fn is_unknown(error: &Error) -> bool {
 /// Runs with its output appended to `log`.
 pub fn quietly(command: &mut Command, log: &Path) -> Result<()> {
     let shown = format!("{command:?}");
+    let before = std::fs::metadata(log).map_or(0, |before| before.len());
     let status = logged(command, log)?
         .status()
         .with_context(|| format!("cannot start {shown}"))?;
     if !status.success() {
-        bail!("{shown}: {status}\n{}", tail(log, 15));
+        // Not of what came before it: the reason is looked for in these words.
+        let bytes = std::fs::read(log).unwrap_or_default();
+        let said = bytes.get(before as usize..).unwrap_or_default();
+        bail!(
+            "{shown}: {status}\n{}",
+            last_lines(&String::from_utf8_lossy(said), 15)
+        );
     }
     Ok(())
 }

@@ -198,8 +198,8 @@ impl<S: Store> Identities<S> {
                 format!("tenant {name:?} exists already"),
             ));
         }
-        // The root tenant is never removed: what has its name is its own.
-        if name != ROOT_TENANT {
+        // The root tenant is never removed: what has its name is its own. Where nobody else makes anything nothing was left.
+        if name != ROOT_TENANT && self.is_shared {
             self.leave_nothing_of(name).await?;
         }
         let tenant = Arc::new(Tenant {
@@ -210,11 +210,16 @@ impl<S: Store> Identities<S> {
             },
             created: (self.clock)(),
         });
+        let quota_left = self.store.tenant_quota(name) != Quota::default();
         self.records.create(TENANTS, name, &*tenant).await?;
         self.known
             .write()
             .tenants
             .insert(name.to_owned(), tenant.clone());
+        // Not before: it may have been set for one that another gateway made at this moment.
+        if quota_left {
+            self.forget_quota_of(name).await?;
+        }
         Ok(tenant)
     }
 
@@ -282,13 +287,12 @@ impl<S: Store> Identities<S> {
             return Err(Error::new(
                 Kind::NotEmpty,
                 format!(
-                    "the namespace {:?} is left of an earlier tenant {name:?}; remove what is left of it first",
+                    "the namespace {:?} is left of an earlier tenant {name:?}, and what is in it is for nobody else; take another name, or remove it once it is empty",
                     first.name
                 ),
             ));
         }
-        self.forget_left_of(name).await?;
-        self.forget_quota_of(name).await
+        self.forget_left_of(name).await
     }
 
     /// Forgets the records of a tenant that there is not.
@@ -327,6 +331,14 @@ impl<S: Store> Identities<S> {
         self.forget_modules(&modules).await
     }
 
+    /// Hears of the namespaces that others have made.
+    async fn settle_shared(&self) -> Result<()> {
+        match self.is_shared {
+            true => Ok(self.store.settle().await?),
+            false => Ok(()),
+        }
+    }
+
     async fn forget_quota_of(&self, name: &str) -> Result<()> {
         if self.store.tenant_quota(name) != Quota::default() {
             self.store.set_tenant_quota(name, Quota::default()).await?;
@@ -335,6 +347,9 @@ impl<S: Store> Identities<S> {
     }
 
     async fn forget_tenant(&self, name: &str, keys: &[Arc<AccessKey>]) -> Result<()> {
+        // A store that cannot tell which namespaces there are says so before anything is gone.
+        self.settle_shared().await?;
+        self.owns_nothing(name)?;
         for key in keys {
             self.records.forget(KEYS, &key.id).await?;
         }
@@ -342,12 +357,14 @@ impl<S: Store> Identities<S> {
         self.forbid_modules_of(name).await?;
         // A request that was under way when the keys went may have made one since. Its owner stays, or the next tenant of
         // this name would inherit it. Also at another gateway.
-        self.store.settle().await?;
+        self.settle_shared().await?;
         self.owns_nothing(name)?;
         self.forget_quota_of(name).await?;
         self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
-        if let Err(error) = self.forget_left_of(name).await {
+        if self.is_shared
+            && let Err(error) = self.forget_left_of(name).await
+        {
             tracing::info!(tenant = name, %error, "what another gateway made for it is forgotten when one of its name is made");
         }
         Ok(())

@@ -28,9 +28,9 @@ const LATE: i32 = -20;
 /// What a try takes that has to start again, or that held its task for so long.
 const TOO_LONG: i32 = -256;
 /// A task that a call held for longer than this was not given back at a tick: nothing looks at the time in code without loops and calls.
-const HELD: Duration = Duration::from_millis(5);
+const HELD: Duration = Duration::from_millis(8);
 /// Calls of a module are not tried when one of its functions has more code than this: all of it may come between two looks at the time.
-const BODY_BYTES_MAX: u64 = 64 << 10;
+const BODY_BYTES_MAX: u64 = 128 << 10;
 /// The most and the least credit: enough for a few late calls one after the other, and little enough to be regained.
 const CREDIT_MAX: i32 = 64;
 const CREDIT_MIN: i32 = -1024;

@@ -83,10 +83,14 @@ impl Core {
     pub async fn adopt_all(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<Adopted> {
         let mut adopted = Adopted::default();
         let mut keys = names_in(namespace.data()).await?;
+        let mut all_named = true;
         for object in names_in(namespace.named()).await? {
             match self.key_of(namespace.named(), &object).await {
                 Ok(key) => keys.extend(key),
-                failed => adopted.unless_unreadable(failed)?,
+                failed => {
+                    all_named = false;
+                    adopted.unless_unreadable(failed)?;
+                }
             }
         }
         for shard in &namespace.shards {
@@ -102,6 +106,10 @@ impl Core {
             keys.retain(|key| !listed.remove(key));
             // What is left was removed by another hand, or is new: the object tells.
             for key in listed {
+                // The object that cannot be read may be this key's: looking would find nothing else.
+                if !all_named && key.contains(&0) {
+                    continue;
+                }
                 self.find_out(namespace, Named::object(key));
             }
         }

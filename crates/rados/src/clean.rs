@@ -1,6 +1,6 @@
 //! Cleaning up from time to time: after gateways that died, what has expired, stripes whose time is over.
 //!
-//! What cannot be cleaned up keeps nothing else: every gateway, namespace and key is tried each time. The three have a round each, so that
+//! What cannot be cleaned up keeps nothing else: every gateway, namespace and key is tried each time. Each has a round of its own, so that
 //! none waits for another. Where all of it is done at once gateways come first: what one has left open would keep a key from expiring.
 
 use std::collections::{HashMap, HashSet};
@@ -43,6 +43,7 @@ impl Core {
         let swept = parts.done("what gateways left", self.sweep().await);
         parts.done("what has expired", self.tidy().await);
         parts.done("stripes", self.collect().await);
+        parts.done("orphans", self.clear_orphans().await);
         parts.end()?;
         Ok(swept.unwrap_or_default())
     }
@@ -145,43 +146,43 @@ impl Core {
         }
     }
 
-    /// Removes stripes whose time is over. Namespaces take turns: nobody's wait for all that one has let go.
+    /// Removes stripes whose time is over by now. Namespaces take turns: nobody's wait for all that one has let go.
     pub async fn collect(&self) -> Result<()> {
         let _only = self.collecting.lock().await;
+        let until = self.now();
         let mut parts = Parts::default();
         let mut reached: HashMap<u32, Vec<u8>> = HashMap::new();
-        let mut failed = HashSet::new();
+        let mut ended = HashSet::new();
         loop {
-            let mut further = HashMap::new();
-            for (name, namespace) in &self.snapshot().namespaces {
-                if failed.contains(&namespace.id) {
-                    continue;
-                }
-                let mut after = reached.remove(&namespace.id).unwrap_or_default();
-                let turn = self.collect_some(namespace, &mut after, TURN, &mut parts);
-                let more = turn.await;
-                match parts.done(name, more) {
-                    Some(true) => {
-                        further.insert(namespace.id, after);
-                    }
-                    Some(false) => {}
-                    None => {
-                        failed.insert(namespace.id);
-                    }
-                }
-            }
-            if further.is_empty() {
+            let snapshot = self.snapshot();
+            let turns = snapshot.namespaces.iter();
+            let turns = turns.filter(|(_, namespace)| !ended.contains(&namespace.id));
+            let turns: Vec<_> = turns.collect();
+            if turns.is_empty() {
                 return parts.end();
             }
-            reached = further;
+            for (name, namespace) in turns {
+                let after = reached.entry(namespace.id).or_default();
+                let turn = self.collect_some(namespace, after, until, TURN, &mut parts);
+                let more = turn.await;
+                if parts.done(name, more) != Some(true) {
+                    ended.insert(namespace.id);
+                }
+                // Else as few as these would wait for others, and be removed again after a restart.
+                let written = self.flush_journal(namespace).await;
+                let written = written.map_err(|errno| unwritten(errno, "the journal"));
+                parts.done(name, written);
+            }
         }
     }
 
-    /// Removes a namespace's whose names come after this one, for about so long, and at least one of them; whether there are more.
+    /// Removes a namespace's whose names come after this one, and that were due at `until`, for about `turn`, and at least one of them; whether
+    /// there are more.
     pub async fn collect_some(
         &self,
         namespace: &Arc<Namespace>,
         after: &mut Vec<u8>,
+        until: u64,
         turn: Duration,
         parts: &mut Parts,
     ) -> Result<bool> {
@@ -196,8 +197,7 @@ impl Core {
                 Ok(read) => read,
             };
             let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
-            let now = self.now();
-            let is_due = |name: &Bytes| names::garbage_id(name).is_none_or(|(at, _)| at <= now);
+            let is_due = |name: &Bytes| names::garbage_id(name).is_none_or(|(at, _)| at <= until);
             let more = more && pairs.last().is_some_and(|(name, _)| is_due(name));
             let last = pairs.last().map(|(name, _)| name.to_vec());
             let due = pairs.into_iter().take_while(|(name, _)| is_due(name));

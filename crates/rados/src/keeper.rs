@@ -91,6 +91,9 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
         core.collect().await
     }));
     rounds.spawn(every(core.clone(), SWEEP, async |core| {
+        core.clear_orphans().await
+    }));
+    rounds.spawn(every(core.clone(), SWEEP, async |core| {
         core.clear_strays().await
     }));
     let mut keeper = Keeper {

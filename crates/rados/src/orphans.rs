@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use crate::codec::Malformed;
 use crate::core::{Core, Namespace};
 use crate::error::{Parts, unread, unwritten};
-use crate::names;
+use crate::names::{self, NAMESPACES};
 use crate::record::{Segment, begin, writer};
 use crate::sys::{Errno, Guard, Place, ReadOp, WriteOp};
 
@@ -118,9 +118,7 @@ impl Core {
             namespace: namespace.info().name.clone(),
             id: namespace.id,
         };
-        let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
-        op.omap_set([(&bereft.key()[..], &bereft.encode()[..])]);
-        self.write_registry(op).await?;
+        self.register_bereft(&bereft).await?;
         let object = names::orphans(namespace.id);
         for some in left.chunks(LINES) {
             let lines = some.iter();
@@ -133,7 +131,53 @@ impl Core {
             let written = written.await;
             written.map_err(|errno| unwritten(errno, "orphans"))?;
         }
-        Ok(())
+        // Again: another gateway that deletes the namespace, too, may have been through, and somebody may have forgotten what it left.
+        self.register_bereft(&bereft).await
+    }
+
+    async fn register_bereft(&self, bereft: &Bereft) -> Result<()> {
+        let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
+        op.omap_set([(&bereft.key()[..], &bereft.encode()[..])]);
+        self.write_registry(op).await
+    }
+
+    /// Removes stripes of namespaces that are gone, whose writers write no more.
+    pub async fn clear_orphans(self: &Arc<Self>) -> Result<()> {
+        let mut parts = Parts::default();
+        let (mut orphans, mut bereft) = (Vec::new(), Vec::new());
+        let each = |name: Bytes, value: Bytes| match Bereft::decode(&value) {
+            Ok(found) => bereft.push(found),
+            Err(_) => orphans.extend(Orphan::decode(&value).map(|orphan| (name, orphan))),
+        };
+        self.keys(&self.registry, NAMESPACES, ORPHANS, each).await?;
+        let orphans = parts.done("orphans", self.orphaned(orphans).await);
+        let orphans = orphans.unwrap_or_default();
+        let bereft = parts.done("orphans", self.bereft(bereft).await);
+        let bereft = bereft.unwrap_or_default();
+        let writers = orphans
+            .iter()
+            .map(|(_, orphan)| names::gateway_of(orphan.segment.id))
+            .chain(bereft.iter().flat_map(|(_, writers)| writers.clone()));
+        let dead = self.dead_writers(&writers.collect(), &mut parts).await?;
+        for (name, orphan) in orphans {
+            let by = names::gateway_of(orphan.segment.id);
+            // An upload of this gateway's own may still be writing them: it finds out when it commits, and until then this has to be known.
+            let left = by == self.gateway && !self.held.has(orphan.segment.id);
+            if left || dead.contains(&by) {
+                parts.done("orphans", self.remove_orphan(&name, &orphan).await);
+            }
+        }
+        for (of, writers) in bereft {
+            if writers.is_empty() {
+                parts.done("orphans", self.forget_bereft(&of).await);
+            }
+            for writer in writers {
+                if writer == self.gateway || dead.contains(&writer) {
+                    parts.done("orphans", self.remove_orphans_of(&of, writer).await);
+                }
+            }
+        }
+        parts.end()
     }
 
     /// Those that nobody reads and whose namespace is gone. The others' records stay: whoever deletes the namespace in the end will have

@@ -194,7 +194,8 @@ impl RadosStore {
         core.audit(&namespace).await
     }
 
-    /// Reads again which namespaces there are, and enters in the index what this gateway has under way.
+    /// Reads again which namespaces there are, and enters in the index what this gateway has under way. Keys whose records cannot be read keep
+    /// nothing else.
     ///
     /// # Errors
     /// [`ErrorKind::Io`], [`ErrorKind::OutcomeUnknown`]: it is tried again by itself. [`ErrorKind::Corrupt`]: there is a namespace
@@ -203,8 +204,15 @@ impl RadosStore {
         let core = self.core();
         core.reload().await?;
         let snapshot = core.snapshot();
+        let mut failed = None;
         for namespace in snapshot.namespaces.values() {
-            core.settle(namespace).await?;
+            match core.settle(namespace).await {
+                Err(error) if !is_unreadable(&error) => drop(failed.get_or_insert(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         match &snapshot.unknown {
             Some(name) => Err(malformed(&format!("the namespace {name:?}"))),

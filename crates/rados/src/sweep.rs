@@ -15,7 +15,6 @@ use crate::error::{Parts, shown, unread, unwritten};
 use crate::index::Settle;
 use crate::names::{self, INTENTS, NAMESPACES, PENDING};
 use crate::namespaces::GATEWAYS;
-use crate::orphans::{Bereft, ORPHANS, Orphan};
 use crate::record::Entry;
 use crate::sys::{Errno, Guard, Lease, ReadOp, WriteOp};
 use crate::under_way::{Garbage, Intent, Named, Pending, Sum};
@@ -36,20 +35,7 @@ impl Core {
     pub async fn sweep(self: &Arc<Self>) -> Result<usize> {
         let _only = self.sweeping.lock().await;
         let mut parts = Parts::default();
-        let mut gateways = BTreeSet::new();
-        let (mut orphans, mut bereft) = (Vec::new(), Vec::new());
-        let each = |name: Bytes, value: Bytes| {
-            if let Some(digits) = name.strip_prefix(GATEWAYS) {
-                let gateway = std::str::from_utf8(digits).ok();
-                gateways.extend(gateway.and_then(|text| u64::from_str_radix(text, 16).ok()));
-            } else if name.starts_with(ORPHANS) {
-                match Bereft::decode(&value) {
-                    Ok(found) => bereft.push(found),
-                    Err(_) => orphans.extend(Orphan::decode(&value).map(|orphan| (name, orphan))),
-                }
-            }
-        };
-        self.keys(&self.registry, NAMESPACES, b"", each).await?;
+        let mut gateways = self.registered_gateways().await?;
         for (name, namespace) in &self.snapshot().namespaces {
             match parts.done(name, self.under_way(namespace).await) {
                 Some(Some(named)) => gateways.extend(named),
@@ -57,45 +43,42 @@ impl Core {
                 None => {}
             }
         }
-        let orphans = parts.done("orphans", self.orphaned(orphans).await);
-        let orphans = orphans.unwrap_or_default();
-        let bereft = parts.done("orphans", self.bereft(bereft).await);
-        let bereft = bereft.unwrap_or_default();
-        let writers = orphans
-            .iter()
-            .map(|(_, orphan)| names::gateway_of(orphan.segment.id))
-            .chain(bereft.iter().flat_map(|(_, writers)| writers.clone()));
-        let asked = gateways.iter().copied().chain(writers).collect();
-        let dead = self.find_dead(&asked, &mut parts).await;
+        let dead = self.find_dead(&gateways, &mut parts).await;
         let mut swept = 0;
-        for gateway in gateways.intersection(&dead) {
+        for gateway in &dead {
             let done = parts.done("a gateway", self.sweep_gateway(*gateway).await);
             swept += usize::from(done.unwrap_or_default());
         }
-        for (name, orphan) in orphans {
-            let by = names::gateway_of(orphan.segment.id);
-            // An upload of this gateway's own may still be writing them: it finds out when it commits, and until then this has to be known.
-            let left = by == self.gateway && !self.held.has(orphan.segment.id);
-            if left || dead.contains(&by) {
-                parts.done("orphans", self.remove_orphan(&name, &orphan).await);
-            }
-        }
-        for (of, writers) in bereft {
-            if writers.is_empty() {
-                parts.done("orphans", self.forget_bereft(&of).await);
-            }
-            for writer in writers {
-                if writer == self.gateway || dead.contains(&writer) {
-                    parts.done("orphans", self.remove_orphans_of(&of, writer).await);
-                }
-            }
-        }
-        // Asking made an object of those that nobody knew any more.
-        for gateway in dead.difference(&gateways) {
-            parts.done("a gateway", self.forget_dead(*gateway).await);
-        }
         parts.end()?;
         Ok(swept)
+    }
+
+    /// Which of those that wrote something are dead.
+    pub async fn dead_writers(
+        &self,
+        writers: &BTreeSet<u64>,
+        parts: &mut Parts,
+    ) -> Result<BTreeSet<u64>> {
+        let _only = self.sweeping.lock().await;
+        let registered = self.registered_gateways().await?;
+        let dead = self.find_dead(writers, parts).await;
+        // Asking made an object of those that nobody knew any more.
+        for gateway in dead.difference(&registered) {
+            parts.done("a gateway", self.forget_dead(*gateway).await);
+        }
+        Ok(dead)
+    }
+
+    async fn registered_gateways(&self) -> Result<BTreeSet<u64>> {
+        let mut gateways = BTreeSet::new();
+        let each = |name: Bytes, _| {
+            let digits = name.strip_prefix(GATEWAYS);
+            let gateway = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+            gateways.extend(gateway.and_then(|text| u64::from_str_radix(text, 16).ok()));
+        };
+        self.keys(&self.registry, NAMESPACES, GATEWAYS, each)
+            .await?;
+        Ok(gateways)
     }
 
     /// Gateways that have something under way in a namespace, as its journal says; `None` when it has none any more.

@@ -199,10 +199,10 @@ async fn what_has_much_code_in_one_function_runs_in_no_task() {
     let world = world(2).await;
     // Four bytes each.
     let code = |count: usize| sometimes(&"(local.set $a (i32.const 0))".repeat(count));
-    let module = world.module(&code(15_000)).await;
+    let module = world.module(&code(30_000)).await;
     known(&world, module, &[]).await.unwrap();
     let before = here(&world);
-    let module = world.module(&code(17_000)).await;
+    let module = world.module(&code(34_000)).await;
     for _ in 0..100 {
         world.run(module, &[], b"").await.unwrap();
     }

@@ -585,7 +585,7 @@ fn who_has_let_much_go_gives_way_to_others() {
         let core = store.core();
         let (mut after, mut parts) = (Vec::new(), Parts::default());
         let mut turn = async |length| {
-            let turn = core.collect_some(&namespace, &mut after, length, &mut parts);
+            let turn = core.collect_some(&namespace, &mut after, core.now(), length, &mut parts);
             turn.await.unwrap()
         };
         // However short a turn is something is done in it.
