@@ -198,8 +198,8 @@ impl<S: Store> Identities<S> {
                 format!("tenant {name:?} exists already"),
             ));
         }
-        // The root tenant is never removed: what has its name is its own. Where nobody else makes anything nothing was left.
-        if name != ROOT_TENANT && self.is_shared {
+        // The root tenant is never removed: what has its name is its own.
+        if name != ROOT_TENANT {
             self.leave_nothing_of(name).await?;
         }
         let tenant = Arc::new(Tenant {
@@ -217,8 +217,8 @@ impl<S: Store> Identities<S> {
             .tenants
             .insert(name.to_owned(), tenant.clone());
         // Not before: it may have been set for one that another gateway made at this moment.
-        if quota_left {
-            self.forget_quota_of(name).await?;
+        if quota_left && let Err(error) = self.forget_quota_of(name).await {
+            tracing::warn!(tenant = name, %error, "it has the quota of an earlier one of its name until it is given one");
         }
         Ok(tenant)
     }
@@ -236,7 +236,8 @@ impl<S: Store> Identities<S> {
                 "the root tenant cannot be removed",
             ));
         }
-        // What is refused ends no session: they end with the keys.
+        // What is refused ends no session: they end with the keys. So is it where the store cannot tell which namespaces there are.
+        self.settle_shared().await?;
         self.owns_nothing(name)?;
         // The keys go out of service first, so that no request begins between the check and the end that makes a namespace.
         let keys = self.keys_of(name);
@@ -254,7 +255,10 @@ impl<S: Store> Identities<S> {
             return Err(owner);
         }
         let forgotten = self.forget_tenant(name, &keys).await;
-        // What is left of it goes on as before.
+        // What is left of it goes on as before, also where nothing has changed.
+        if forgotten.is_err() {
+            *changing = Seen::default();
+        }
         if forgotten.is_err()
             && let Err(error) = self.read_again(&mut changing).await
         {
@@ -282,7 +286,7 @@ impl<S: Store> Identities<S> {
     /// Before a tenant is made: forgets what other gateways made for an earlier one of its name while that was removed. Refuses while
     /// namespaces of that one are left, because they hold values.
     async fn leave_nothing_of(&self, name: &str) -> Result<()> {
-        self.store.settle().await?;
+        self.settle_shared().await?;
         if let Some(first) = self.namespaces_of(name).first() {
             return Err(Error::new(
                 Kind::NotEmpty,
@@ -297,6 +301,9 @@ impl<S: Store> Identities<S> {
 
     /// Forgets the records of a tenant that there is not.
     async fn forget_left_of(&self, name: &str) -> Result<()> {
+        if self.knows_all().await? {
+            return Ok(());
+        }
         // The doors know nothing of them.
         let mut seen = Seen::default();
         let mut keys = self.records.load::<AccessKey>(KEYS, &mut seen).await?;
@@ -339,6 +346,14 @@ impl<S: Store> Identities<S> {
         }
     }
 
+    /// Whether there are no records but those that are known here: what is of no tenant is not.
+    async fn knows_all(&self) -> Result<bool> {
+        let keys = self.known.read().keys.len();
+        Ok(self.records.names(KEYS).await?.len() == keys
+            && self.records.names(HOSTS).await?.len() == self.hosts().len()
+            && self.records.names(MODULES).await?.len() == self.modules().len())
+    }
+
     async fn forget_quota_of(&self, name: &str) -> Result<()> {
         if self.store.tenant_quota(name) != Quota::default() {
             self.store.set_tenant_quota(name, Quota::default()).await?;
@@ -347,9 +362,6 @@ impl<S: Store> Identities<S> {
     }
 
     async fn forget_tenant(&self, name: &str, keys: &[Arc<AccessKey>]) -> Result<()> {
-        // A store that cannot tell which namespaces there are says so before anything is gone.
-        self.settle_shared().await?;
-        self.owns_nothing(name)?;
         for key in keys {
             self.records.forget(KEYS, &key.id).await?;
         }
@@ -362,9 +374,7 @@ impl<S: Store> Identities<S> {
         self.forget_quota_of(name).await?;
         self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
-        if self.is_shared
-            && let Err(error) = self.forget_left_of(name).await
-        {
+        if let Err(error) = self.forget_left_of(name).await {
             tracing::info!(tenant = name, %error, "what another gateway made for it is forgotten when one of its name is made");
         }
         Ok(())

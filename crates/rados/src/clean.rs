@@ -165,14 +165,24 @@ impl Core {
                 let after = reached.entry(namespace.id).or_default();
                 let turn = self.collect_some(namespace, after, until, TURN, &mut parts);
                 let more = turn.await;
-                if parts.done(name, more) != Some(true) {
+                let more = parts.done(name, more);
+                if more != Some(true) {
                     ended.insert(namespace.id);
                 }
-                // Else as few as these would wait for others, and be removed again after a restart.
-                let written = self.flush_journal(namespace).await;
-                let written = written.map_err(|errno| unwritten(errno, "the journal"));
-                parts.done(name, written);
+                if more.is_some() {
+                    let written = self.write_removed(namespace).await;
+                    parts.done(name, written);
+                }
             }
+        }
+    }
+
+    /// Has the journal know what was removed: as few lines as there may be would wait for others, and be looked at again after a restart.
+    async fn write_removed(&self, namespace: &Namespace) -> Result<()> {
+        match self.flush_journal(namespace).await {
+            // The namespace is gone.
+            Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, "the journal")),
         }
     }
 
