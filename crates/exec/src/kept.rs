@@ -13,7 +13,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use forebay_io::Disk;
 use forebay_io::files::Directory;
@@ -297,7 +296,7 @@ fn not_ours() -> Error {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 
