@@ -12,13 +12,6 @@ use libloading::Library;
 /// The name under which the C library's binary interface is installed; never that of the development package.
 const SONAME: &str = "librados.so.2";
 
-/// Longer blocks of the C library's allocator are mapped one by one (bytes; mallopt(3) takes no more).
-#[cfg(target_env = "gnu")]
-const KEPT_BLOCK_BYTES_MAX: c_int = 32 << 20;
-/// What an arena of that allocator keeps free at its end, in bytes.
-#[cfg(target_env = "gnu")]
-const KEPT_BYTES_MAX: c_int = 256 << 20;
-
 /// Why librados is not there.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{SONAME} cannot be used: {0} (Debian and Ubuntu have it in the package librados2)")]
@@ -126,22 +119,8 @@ pub(super) const COMPARE_EQUAL: c_uint = 1;
 /// The library, opened once for the process.
 pub(super) fn api() -> Result<&'static Api, Missing> {
     static API: OnceLock<Result<Api, Missing>> = OnceLock::new();
-    let opened = API.get_or_init(|| {
-        keep_freed_blocks();
-        Api::load().map_err(|error| Missing(error.to_string()))
-    });
+    let opened = API.get_or_init(|| Api::load().map_err(|error| Missing(error.to_string())));
     opened.as_ref().map_err(Clone::clone)
-}
-
-/// Has the C library's allocator keep blocks of megabytes that were freed. Librados copies whatever is written into such, and receives into
-/// such; given back to the kernel, each would be faulted in page by page, which costs a twelfth of the rate of puts of 4 MiB.
-fn keep_freed_blocks() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: two limits of the allocator, which may be set at any time.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES_MAX);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES_MAX);
-    }
 }
 
 /// The version of the library's interface.
