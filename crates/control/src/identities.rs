@@ -258,11 +258,9 @@ impl<S: Store> Identities<S> {
         // What is left of it goes on as before, also where nothing has changed.
         if forgotten.is_err() {
             *changing = Seen::default();
-        }
-        if forgotten.is_err()
-            && let Err(error) = self.read_again(&mut changing).await
-        {
-            tracing::warn!(tenant = name, %error, "its keys are out of service until the next change");
+            if let Err(error) = self.read_again(&mut changing).await {
+                tracing::warn!(tenant = name, %error, "its keys are out of service until the next change");
+            }
         }
         forgotten
     }

@@ -251,27 +251,10 @@ impl<S: Store> Identities<S> {
             let made = match held {
                 Some(held) if others.is_empty() => return Ok(held),
                 Some(_) => None,
-                None => {
-                    // A number that another had is another namespace to hosts that remember it.
-                    let published = Published {
-                        nsid,
-                        uuid: fresh_uuid()?,
-                        what: what.clone(),
-                    };
-                    let name = record_of(nsid);
-                    match self.records.create(NUMBERS, &name, &published).await {
-                        // Another gateway has taken it at this moment, and perhaps for the same.
-                        Err(error) if error.kind == Kind::Exists => {
-                            self.read_again(changing).await?;
-                            if !self.nvme.known.read().published.contains_key(&nsid) {
-                                return Err(error);
-                            }
-                            continue;
-                        }
-                        created => created?,
-                    }
-                    Some(Arc::new(published))
-                }
+                None => match self.create_number(changing, nsid, &what).await? {
+                    Some(made) => Some(made),
+                    None => continue,
+                },
             };
             for other in &others {
                 self.records.forget(NUMBERS, &record_of(*other)).await?;
@@ -284,6 +267,33 @@ impl<S: Store> Identities<S> {
             if self.is_shared {
                 self.read_again(changing).await?;
             }
+        }
+    }
+
+    /// Has a number that is free kept for something; `None` when another gateway has taken it at this moment, and perhaps for the same.
+    async fn create_number(
+        &self,
+        changing: &mut Seen,
+        nsid: u32,
+        what: &What,
+    ) -> Result<Option<Arc<Published>>> {
+        // A number that another had is another namespace to hosts that remember it.
+        let published = Published {
+            nsid,
+            uuid: fresh_uuid()?,
+            what: what.clone(),
+        };
+        let name = record_of(nsid);
+        match self.records.create(NUMBERS, &name, &published).await {
+            Ok(_) => Ok(Some(Arc::new(published))),
+            Err(error) if error.kind == Kind::Exists => {
+                self.read_again(changing).await?;
+                match self.nvme.known.read().published.contains_key(&nsid) {
+                    true => Ok(None),
+                    false => Err(error),
+                }
+            }
+            Err(error) => Err(error),
         }
     }
 

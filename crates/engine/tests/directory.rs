@@ -13,7 +13,8 @@ use forebay_store::{
     Address, Body, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Source, Space,
     Store, StoreOptions, Usage,
 };
-use support::{bytes, config, get, get_range, is_alone, open, put, tenant};
+use support::alone::is_alone;
+use support::{bytes, config, get, get_range, open, put, tenant};
 use tempfile::TempDir;
 
 const SIZES: [usize; 12] = [

@@ -1,5 +1,6 @@
 //! What every disk must do, run over the simulation, memory, worker threads, and rings.
 
+#[path = "../../mem/tests/skipping/mod.rs"]
 mod skipping;
 mod suite;
 

@@ -1,5 +1,6 @@
 //! What is special to rings: their life, other threads, counters.
 
+#[path = "../../mem/tests/skipping/mod.rs"]
 mod skipping;
 
 use forebay_io::files::Directory;

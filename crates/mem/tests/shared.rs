@@ -1,8 +1,9 @@
 //! Memory shared by files: what a hostile holder of the same file can and cannot do.
 
+mod skipping;
+
 use std::fs::File;
 use std::hint::spin_loop;
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use forebay_mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Region};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use skipping::skip;
 
 fn memfd(len: usize, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -244,17 +246,6 @@ fn tempfile() -> OwnedFd {
     let dir = env!("CARGO_TARGET_TMPDIR");
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     open(dir, flags, Mode::from_raw_mode(0o600)).unwrap()
-}
-
-/// Says that this machine has not what a test is about: that passes then, and `cargo xtask test` counts it as left out.
-fn skip(why: &str) {
-    let thread = std::thread::current();
-    let line = format!("{}: {why}\n", thread.name().unwrap_or_default());
-    eprint!("SKIP {line}");
-    if let Some(told) = std::env::var_os("FOREBAY_SKIPPED") {
-        let told = File::options().create(true).append(true).open(told);
-        told.unwrap().write_all(line.as_bytes()).unwrap();
-    }
 }
 
 /// Huge pages can be punched out of a sealed file for good, where there are no more of them: they are copied by the kernel.

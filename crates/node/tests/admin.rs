@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use forebay_client::Credentials;
-use harness::{Place, Server, skip};
+use harness::skipping::skip;
+use harness::{Place, Server};
 use rustix::process::Signal;
 
 fn key(server: &Server, tenant: &str) -> Credentials {

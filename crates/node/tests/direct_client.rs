@@ -12,7 +12,8 @@ use forebay_client::direct::{
     Transfer, blocking,
 };
 use forebay_client::{Attributes, Crc64, Endpoint, Error, Kind, PutOptions};
-use harness::{Place, Server, bytes, skip};
+use harness::skipping::skip;
+use harness::{Place, Server, bytes};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};

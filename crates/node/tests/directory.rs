@@ -12,7 +12,8 @@ use std::process::Command;
 use forebay_client::Credentials;
 use forebay_io::Disk;
 use forebay_io::files::Directory;
-use harness::{Place, Ran, Server, bytes, s3, skip, tree};
+use harness::skipping::skip;
+use harness::{Place, Ran, Server, bytes, s3, tree};
 use serde_json::Value;
 
 /// A start that was refused in one line, which says so.

@@ -9,7 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use forebay_client::Credentials;
-use harness::{Place, Ran, Server, bytes, s3, skip, tree};
+use harness::skipping::skip;
+use harness::{Place, Ran, Server, bytes, s3, tree};
 use serde_json::Value;
 
 /// A key of the tenant `red`, which is made.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use forebay_client::kv::{KeyValue, Options};
-use harness::{Done, Place, Server, bytes, skip};
+use harness::skipping::skip;
+use harness::{Done, Place, Server, bytes};
 
 const HOST: &str = "nqn.2026-01.com.example:host";
 const SECRET: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";

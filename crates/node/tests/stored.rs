@@ -8,7 +8,8 @@ use std::os::unix::fs::FileExt;
 use forebay_client::Error;
 use forebay_client::direct::blocking::Client;
 use forebay_client::direct::{Choice, Options, Path, Region};
-use harness::{Place, Server, bytes, skip};
+use harness::skipping::skip;
+use harness::{Place, Server, bytes};
 
 const NAMESPACE: &str = "demo";
 /// As it is no text, it travels in messages of gRPC where others go by HTTP.

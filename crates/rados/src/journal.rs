@@ -107,6 +107,9 @@ impl Queue {
 
     /// What was not written yet, and is to be removed, need not be.
     fn forget(&mut self, removed: &HashSet<&[u8]>) {
+        if removed.is_empty() {
+            return;
+        }
         for group in self.awaited.iter_mut().chain(&mut self.later) {
             group.lines.retain(|(name, _)| !removed.contains(&name[..]));
         }
@@ -208,9 +211,7 @@ impl Journal {
         };
         {
             let mut queue = self.queue.lock();
-            if !group.removed.is_empty() {
-                queue.forget(&names([&group]));
-            }
+            queue.forget(&names([&group]));
             queue.awaited.push_back(group);
         }
         self.pump();

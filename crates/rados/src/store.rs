@@ -23,7 +23,7 @@ use crate::audit::Audit;
 use crate::body::{AHEAD, RadosBody};
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::{OpenError, is_unreadable, malformed};
+use crate::error::{OpenError, Parts, is_unreadable, malformed};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::sys::{Cluster, Settings, WriteOp};
@@ -204,16 +204,14 @@ impl RadosStore {
         let core = self.core();
         core.reload().await?;
         let snapshot = core.snapshot();
-        let mut failed = None;
-        for namespace in snapshot.namespaces.values() {
+        let mut parts = Parts::default();
+        for (name, namespace) in &snapshot.namespaces {
             match core.settle(namespace).await {
-                Err(error) if !is_unreadable(&error) => drop(failed.get_or_insert(error)),
-                Ok(()) | Err(_) => {}
+                Err(error) if is_unreadable(&error) => {}
+                settled => drop(parts.done(name, settled)),
             }
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        parts.end()?;
         match &snapshot.unknown {
             Some(name) => Err(malformed(&format!("the namespace {name:?}"))),
             None => Ok(()),

@@ -1,5 +1,7 @@
 //! What only a leaf over a cluster has: objects that other hands write, several gateways, gateways that die.
 
+#[path = "../../mem/tests/skipping/mod.rs"]
+mod skipping;
 mod support;
 
 use std::process::{Command, Stdio};
@@ -12,8 +14,9 @@ use forebay_store::{
     Address, After, Away, Body, ByteRange, Condition, ErrorKind, Item, ListOptions, Notice, Scope,
     Seal, Source, Space, Store, StoreOptions, Upload,
 };
+use skipping::skip;
 use support::{
-    bytes, cluster, config, drain, fresh, get, open, put, rados, runtime, skip, space, versioned,
+    bytes, cluster, config, drain, fresh, get, open, put, rados, runtime, space, versioned,
 };
 
 /// Set for a test that was started by a test, to be killed by it.

@@ -200,7 +200,7 @@ async fn a_hit_is_the_memory_that_came_in() {
     let into = tier.retrieve_into(address, None, ByteRange::Full, target.clone());
     assert_eq!(into.await.expect("held").1, 0..MIB as u64);
     let copied = copied_bytes(CopySite::RetrieveInto) - before;
-    if support::is_alone() {
+    if support::alone::is_alone() {
         assert_eq!(copied, MIB as u64, "once");
     }
     let mut placed = vec![0; MIB];
@@ -225,7 +225,7 @@ async fn what_has_little_of_a_block_does_not_keep_it() {
         upload.write(block.slice(part.clone())).await.expect("room");
         upload.commit(Seal::default()).await.expect("committed");
         let copied = copied_bytes(CopySite::CacheKeep) - copied;
-        if support::is_alone() {
+        if support::alone::is_alone() {
             assert_eq!(copied > 0, held == 4096, "{part:?}");
         }
         let counted = metrics(&tier).memory_bytes - before.memory_bytes;

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use forebay_api::v1::place::Memory;
 use forebay_api::v1::{self, Access, GrantKind};
-use forebay_fabric::sessions::Principal;
 use forebay_fabric::{CloseReason, Connection, Fabric, Link};
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::harness::{Client, Door, START, refusal, refused};
+use crate::harness::{Client, Door, START, principal, refusal, refused};
 use crate::memory::{FABRICS, Shared, noise, place, retrieve};
 use crate::objects::stored;
 
@@ -301,11 +300,7 @@ async fn a_session_that_ends_meanwhile_ends_no_list() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     let key = door.identities.find(&red.access_key).unwrap();
-    let principal = Principal {
-        tenant: "red",
-        id: &key.id,
-        secret: &key.secret,
-    };
+    let principal = principal(&key);
     for looks in 0..10 {
         let opened = (0..3).map(|_| {
             let opened = door.sessions.open_with_random_key(principal, LEASE);
@@ -382,11 +377,7 @@ async fn a_list_comes_in_pages() {
 
     // No page is longer than the bound, whatever is asked.
     let key = door.identities.find(&blue.access_key).unwrap();
-    let principal = Principal {
-        tenant: "blue",
-        id: &key.id,
-        secret: &key.secret,
-    };
+    let principal = principal(&key);
     for _ in 0..1100 {
         let opened = door
             .sessions

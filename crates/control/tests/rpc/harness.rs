@@ -19,7 +19,7 @@ use forebay_api::v1::{CreateNamespaceRequest, Path};
 use forebay_control::api::{LifecycleReport, ScrubReport, Server};
 use forebay_control::rpc::{Config, Service, serve};
 use forebay_control::{AccessKey, Admin, Identities, Node, Result};
-use forebay_fabric::sessions::Limits;
+use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{Clock, Sessions};
 use forebay_mem::{Buf, Pool, RegionSlice};
 use forebay_proto::bearer;
@@ -568,6 +568,15 @@ pub fn refusal<T: Debug>(answer: std::result::Result<T, Status>) -> (Code, Strin
         reason.strip_prefix("REASON_").unwrap_or(reason).to_owned(),
         status.message().to_owned(),
     )
+}
+
+/// Who acts by a key.
+pub fn principal(key: &AccessKey) -> Principal<'_> {
+    Principal {
+        tenant: &key.tenant,
+        id: &key.id,
+        secret: &key.secret,
+    }
 }
 
 /// Whether a refusal has this code and this reason.

@@ -6,12 +6,11 @@ use std::time::Duration;
 use forebay_api::v1;
 use forebay_control::Leave;
 use forebay_control::rpc::Config;
-use forebay_fabric::sessions::Principal;
 use forebay_store::{NamespaceConfig, Store};
 use tonic::Code;
 
 use crate::bounds::bounded;
-use crate::harness::{Door, refused};
+use crate::harness::{Door, principal, refused};
 
 #[tokio::test]
 async fn a_list_looks_at_what_its_caller_sees() {
@@ -64,11 +63,7 @@ async fn a_list_counts_as_what_its_call_holds() {
         };
         let wasm = format!("{i}").into_bytes();
         door.identities.allow_module(leave, wasm).await.unwrap();
-        let principal = Principal {
-            tenant: "red",
-            id: &key.id,
-            secret: &key.secret,
-        };
+        let principal = principal(&key);
         let lease = Duration::from_secs(60);
         door.sessions
             .open_with_random_key(principal, lease)

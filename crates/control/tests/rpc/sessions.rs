@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_api::v1::{self, Access};
 use forebay_control::Identities;
-use forebay_fabric::sessions::{Limits, Principal};
+use forebay_fabric::sessions::Limits;
 use forebay_fabric::{Fabric, Link};
 use forebay_store::Store;
 use futures_util::stream;
@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::bounds::Raw;
-use crate::harness::{Choice, Client, Door, START, refusal, refused};
+use crate::harness::{Choice, Client, Door, START, principal, refusal, refused};
 use crate::memory::Shared;
 
 async fn open(client: &mut Client, lease_ms: u64) -> v1::OpenSessionResponse {
@@ -473,11 +473,7 @@ async fn ten_thousand_idle_sessions() {
     let mut red = door.tenant("red").await;
     let lease = Duration::from_secs(60);
     let key = door.identities.find(&red.access_key).unwrap();
-    let principal = Principal {
-        tenant: "red",
-        id: &key.id,
-        secret: &key.secret,
-    };
+    let principal = principal(&key);
     let opened = (0..SESSIONS).map(|_| {
         let session = door.sessions.open_with_random_key(principal, lease);
         session.unwrap().id().0

@@ -1,6 +1,8 @@
 //! What the engine's tests share.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+#[path = "../../../mem/tests/alone/mod.rs"]
+pub mod alone;
 pub mod watched;
 
 use std::sync::Arc;
@@ -13,11 +15,6 @@ use forebay_store::{
     Address, Body, ByteRange, NamespaceConfig, Result, Seal, Store, StoreOptions, Stored, Upload,
     VersionId,
 };
-
-/// Whether nobody else moves the counters of this process: nextest gives every test a process, and cargo gives it a thread.
-pub fn is_alone() -> bool {
-    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
-}
 
 /// Small enough that a test fills segments and grows the file.
 pub fn config() -> Config {

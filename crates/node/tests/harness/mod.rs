@@ -2,6 +2,8 @@
 #![expect(dead_code, reason = "each test file uses its part")]
 
 pub mod s3;
+#[path = "../../../mem/tests/skipping/mod.rs"]
+pub mod skipping;
 
 use std::array;
 use std::collections::BTreeMap;
@@ -43,19 +45,18 @@ pub fn forebay() -> Command {
     command
 }
 
-/// Says that this machine has not what a test is about: that passes then, and `cargo xtask test` counts it as left out.
-pub fn skip(why: &str) {
-    let thread = std::thread::current();
-    let line = format!("{}: {why}\n", thread.name().unwrap_or_default());
-    eprint!("SKIP {line}");
-    if let Some(told) = std::env::var_os("FOREBAY_SKIPPED") {
-        let mut told = File::options()
-            .create(true)
-            .append(true)
-            .open(told)
-            .unwrap();
-        told.write_all(line.as_bytes()).unwrap();
-    }
+/// Status and body of a GET over a connection of its own.
+fn asked(mut door: impl Read + Write, path: &str) -> (u16, String) {
+    write!(
+        door,
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    door.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
 }
 
 /// What a benchmark tells of each point, measured until something ended within the window of every one: on a busy machine a write may
@@ -328,31 +329,16 @@ impl Server {
 
     /// Status and body of a GET at the console.
     pub fn console(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.doors["console"]).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_owned())
+        asked(TcpStream::connect(&self.doors["console"]).unwrap(), path)
     }
 
     /// The links that it serves, as `forebay top` sees them.
     pub fn links(&self) -> Vec<Value> {
-        let mut stream = UnixStream::connect(&self.doors["admin"]).unwrap();
-        write!(
-            stream,
-            "GET /v1/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let live: Value = serde_json::from_str(body).unwrap();
+        let (_, body) = asked(
+            UnixStream::connect(&self.doors["admin"]).unwrap(),
+            "/v1/live",
+        );
+        let live: Value = serde_json::from_str(&body).unwrap();
         live["links"].as_array().unwrap().clone()
     }
 
@@ -390,7 +376,7 @@ impl Ran {
             Ok(output) => Some(Ran::new(output)),
             Err(error) => {
                 assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-                skip("another user may not look where the program lies");
+                skipping::skip("another user may not look where the program lies");
                 None
             }
         }

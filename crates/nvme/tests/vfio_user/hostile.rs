@@ -194,7 +194,7 @@ async fn files_that_are_not_what_they_should_be_are_refused_and_closed() {
     drop((socket, _peer, reader, writer, short, null));
     // What is not memory is closed by a thread of its own.
     let begin = Instant::now();
-    while is_alone() && open_files() > before {
+    while alone::is_alone() && open_files() > before {
         assert!(
             begin.elapsed() < Duration::from_secs(60),
             "files were left open"

@@ -14,7 +14,8 @@ use forebay_proto::nvme::Status;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::support::{BLOCK, BLOCK_BYTES, KV, World, is_alone, pattern};
+use crate::support::alone::is_alone;
+use crate::support::{BLOCK, BLOCK_BYTES, KV, World, pattern};
 
 /// How long a controller that is gone is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -139,7 +139,7 @@ async fn blocks_are_read_into_the_clients_memory_without_a_copy() {
             .unwrap();
         assert_eq!(host.execute(&command).await.status, Status::SUCCESS);
     }
-    if is_alone() {
+    if alone::is_alone() {
         assert_eq!(copied_bytes(CopySite::RetrieveInto), before);
     }
 }

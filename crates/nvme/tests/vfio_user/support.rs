@@ -1,5 +1,8 @@
 //! A target with a namespace of keys and values (1), one of blocks of 512 bytes (2), and a thread that serves its clients.
 
+#[path = "../../../mem/tests/alone/mod.rs"]
+pub mod alone;
+
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,11 +39,6 @@ pub const BLOCKS: u64 = 256 << 10;
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 type File = <Directory as Disk>::File;
-
-/// Whether no other test opens or copies anything in this process: nextest gives every test one, and cargo gives it a thread.
-pub fn is_alone() -> bool {
-    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
-}
 
 /// What is served, and its folder.
 pub struct World {

@@ -1,9 +1,7 @@
 //! Stores on the cluster that `FOREBAY_CEPH_CONF` names; its tests are ignored where nobody asks for them (`cargo xtask ceph` starts one).
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,17 +16,6 @@ use forebay_store::{
 use tokio::runtime::{Builder, Runtime};
 
 const POOL_BYTES: usize = 64 << 20;
-
-/// Says that this machine has not what a test is about: that passes then, and `cargo xtask test` counts it as left out.
-pub fn skip(why: &str) {
-    let thread = std::thread::current();
-    let line = format!("{}: {why}\n", thread.name().unwrap_or_default());
-    eprint!("SKIP {line}");
-    if let Some(told) = std::env::var_os("FOREBAY_SKIPPED") {
-        let told = File::options().create(true).append(true).open(told);
-        told.unwrap().write_all(line.as_bytes()).unwrap();
-    }
-}
 
 /// The cluster to test on: its configuration and a pool.
 pub struct Cluster {

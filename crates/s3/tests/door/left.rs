@@ -15,11 +15,6 @@ pub fn descriptors() -> Vec<String> {
         .collect()
 }
 
-/// Whether nobody else opens anything here: nextest gives every test a process, and cargo gives it a thread.
-pub fn is_alone() -> bool {
-    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
-}
-
 /// Checks that all room that is taken is taken by what a list shows, and by parts only while their uploads go on.
 pub async fn check_space(store: &MemoryStore) {
     for namespace in store.namespaces() {

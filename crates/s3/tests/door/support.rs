@@ -1,6 +1,8 @@
 //! A door over the in-memory store on loopback, and a small client that signs what it is told to and sends what it is
 //! given, right or wrong.
 
+#[path = "../../../mem/tests/alone/mod.rs"]
+mod alone;
 #[path = "left.rs"]
 mod left;
 
@@ -185,7 +187,7 @@ impl<S: Store<Body: Unpin>> Server<S> {
     /// Ends the door, and checks that it left nothing open, beside what [`end`](Server::end) checks.
     pub async fn finish(self) {
         self.end().await;
-        if left::is_alone() {
+        if alone::is_alone() {
             let after = left::descriptors();
             // A test may hold its side of a connection until it returns.
             let held = Arc::strong_count(&self.clients) - 1;

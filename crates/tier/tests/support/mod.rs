@@ -1,6 +1,9 @@
 //! A store below that counts what it is asked, waits where a test says, and tells of changes when a test says.
 #![expect(dead_code, reason = "each test uses its part")]
 
+#[path = "../../../mem/tests/alone/mod.rs"]
+pub mod alone;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Range;
@@ -20,11 +23,6 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 
 pub const NS: &str = "values";
 pub const TENANT: &str = "acme";
-
-/// Whether nobody else moves the counters of this process: nextest gives every test a process, and cargo gives it a thread.
-pub fn is_alone() -> bool {
-    std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test")
-}
 
 /// The store below.
 pub type Below = Around<MemoryStore, Probe>;
